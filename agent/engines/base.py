@@ -1,0 +1,110 @@
+"""What an engine is to SlotServe: how its command line is made, what of a preset SlotServe owns, what its words mean.
+
+Pure: no process, no file. The controller imports this room to check presets; the agent to start engines.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+
+class ArgumentError(ValueError):
+    """A preset's arguments or environment cannot be used; the message names the field and the remedy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """An argument (or environment variable) of a preset that SlotServe took out, and why."""
+
+    argument: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where an engine is to run. `served_names`: the catalogue name, then one unique to the start.
+
+    Either `socket` (path) or host + port. `home` and `tmpdir` are private to the launch.
+    """
+
+    model_path: str
+    served_names: tuple[str, ...]
+    engine_key: str
+    socket: str | None = None
+    host: str = "127.0.0.1"
+    port: int = 0
+    gpu_uuids: tuple[str, ...] = ()
+    home: str = "/nonexistent"
+    tmpdir: str = "/tmp"
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """What the engine would be started with, and what became of the preset's arguments."""
+
+    command: tuple[str, ...]
+    env: dict[str, str]
+    dropped: tuple[Dropped, ...] = ()
+    unknown: tuple[str, ...] = ()
+    needs_permission: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a process ended: `code` as waitstatus_to_exitcode gives it (negative: by that signal), None = still running."""
+
+    code: int | None
+    timed_out: bool = False  # not ready within its load time-out
+    was_ready: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """A failure in words: `category` of interfaces.md, `reason` with what to lower or mend, `detail` the engine's line."""
+
+    category: str
+    reason: str
+    detail: str = ""
+
+
+class Engine(Protocol):
+    """One engine's ways. Implementations are stateless module-level objects."""
+
+    name: str
+    formats: frozenset[str]
+    unix_socket: bool
+
+    def prepare(
+        self,
+        program: Sequence[str],
+        args: Sequence[str],
+        env: Mapping[str, str],
+        place: Place,
+        inherited: Mapping[str, str],
+    ) -> Prepared:
+        """The final command and environment: owned ones removed in every spelling, ours appended last.
+
+        `inherited` is the agent's (allow-listed here) and the node file's engine environment. Total: never raises for
+        any token list."""
+        ...
+
+    def classify(self, output: str, ended: Ended, args: Sequence[str]) -> Verdict:
+        """What a failure means, from the end of the output (at least the last 64 KiB)."""
+        ...
+
+
+def tokenise(args: str | Sequence[str] | None) -> list[str]:
+    """A preset's arguments as tokens: a list stays as it is (each token stripped of outer white space, empty ones gone),
+    a string is split as a POSIX shell splits words. Raises ArgumentError naming `args` where a quote is not closed."""
+    if args is None:
+        return []
+    if isinstance(args, str):
+        try:
+            return shlex.split(args)
+        except ValueError as err:
+            raise ArgumentError(f"args: {err}; close the quote or put a backslash before it") from None
+    tokens = [str(a).strip() for a in args]
+    return [t for t in tokens if t]

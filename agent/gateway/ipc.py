@@ -1,0 +1,37 @@
+"""What agent and gateway say to each other: JSON lines over a Unix socket that the agent listens on.
+
+The agent is away while it restarts; a gateway goes on with what it has and dials again. Every message is a whole
+statement of its subject, so that a lost connection loses nothing.
+
+agent -> gateway
+    {"type": "table", "version": int, "clock": {"controller_ms": int, "boottime_ms": int},
+     "settings": {"show_holders": str, "drain_seconds": float, "stop_timeout_seconds": float},
+     "channels": [CHANNEL]}                       the route table, whole; sent on connect and on every change
+    {"type": "keys", "keys": {sha256: {"id", "user_id", "user_name", "role", "expires_at_ms"}}}     whole
+    {"type": "close", "channel": str, "barrier": str}      close it to new requests, then answer `closed`
+    {"type": "cut", "channel": str, "retry_after": int}    the drain is over: end what still runs (section 5)
+    {"type": "usage_taken", "ids": [str]}                  usage rows the agent has written down
+
+gateway -> agent
+    {"type": "hello", "pid": int, "gateway_id": str, "version": str}
+    {"type": "closed", "channel": str, "barrier": str, "in_flight": int}
+    {"type": "in_flight", "channels": {name: int}}         whole; on change, at once while a channel is closed
+    {"type": "usage", "rows": [{...}]}                     as protos UsageRow, kept until taken
+
+CHANNEL = {"name": str,
+    "open": bool,                     false: draining, stopping, freeing; nothing new is let in
+    "phase": str,
+    "serving": null | {"identity", "model", "preset", "launch_id", "socket": path | null, "host": str, "port": int,
+                       "engine_key": str, "served_name": str},     only while the engine is ready
+    "loading": null | {"identity", "model", "preset", "ready_at_ms": int},   estimate; overdue when in the past
+    "fallback": bool,
+    "switching": null | {"identity": str, "retry_drain": bool, "ready_at_ms": int},     where a switch goes
+    "failure": null | {"reason", "category", "retry_at_ms"},
+    "blocked": null | str,            who holds the GPU, in words
+    "steps": [{"at", "target": null | {"identity", "model", "preset"}, "why", "fallback": null | {...},
+               "reservation_id", "prepares_for": int | null,
+               "access": null | {"reservation_id", "kind", "holder_id", "participant_ids", "holder_name", "start", "end"}}]}
+
+The same table and keys are in `<state>/gateway/table.json` and `keys.json` (0600, written whole), so that a gateway that
+starts while the agent is away serves from them.
+"""

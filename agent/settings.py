@@ -1,0 +1,127 @@
+"""A node's own settings: environment variables and the node's file (TOML, written by the roll-out).
+
+node = "gpu-a01"
+[gateway]
+listen = ["127.0.0.1:8710"]          # host:port, [v6]:port or unix:/path
+url = "http://gpu-a01:8710"          # what people call; default: from the first listen address
+[engines."llama.cpp"]
+command = ["/usr/bin/llama-server"]
+env = { LD_LIBRARY_PATH = "/opt/llama" }
+[[channels]]
+name = "main"
+gpus = ["GPU-3f5b…"]                 # UUIDs or indices; empty: no GPU
+model_folders = ["/srv/models"]
+engines = ["llama.cpp", "vllm"]      # in order of preference
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+NAME = re.compile(r"[a-z0-9]([a-z0-9._-]{0,61}[a-z0-9])?")
+
+
+class NodeFileError(ValueError):
+    """The node's file cannot be used; the message names the field and what is wrong with it."""
+
+
+class EngineConfig(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    command: list[str] = Field(min_length=1)
+    env: dict[str, str] = {}
+
+
+class ChannelConfig(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    name: str
+    gpus: list[str | int] = []
+    model_folders: list[Path] = []
+    engines: list[str] = Field(min_length=1)
+
+    @field_validator("name")
+    @classmethod
+    def _name(cls, value: str) -> str:
+        if not NAME.fullmatch(value):
+            raise ValueError(
+                "lower-case letters, digits, '.', '_', '-'; at most 63, not beginning or ending with a sign"
+            )
+        return value
+
+
+class GatewayConfig(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    listen: list[str] = ["127.0.0.1:8710"]
+    url: str | None = None
+
+
+class NodeFile(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    node: str
+    gateway: GatewayConfig = GatewayConfig()
+    engines: dict[str, EngineConfig] = {}
+    channels: list[ChannelConfig] = []
+
+    @field_validator("node")
+    @classmethod
+    def _node(cls, value: str) -> str:
+        if not NAME.fullmatch(value):
+            raise ValueError(
+                "lower-case letters, digits, '.', '_', '-'; at most 63, not beginning or ending with a sign"
+            )
+        return value
+
+    @field_validator("channels")
+    @classmethod
+    def _channels(cls, value: list[ChannelConfig]) -> list[ChannelConfig]:
+        names = [c.name for c in value]
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(f"channel {name!r} is declared twice")
+        seen: dict[str | int, str] = {}
+        for channel in value:
+            for gpu in channel.gpus:
+                if gpu in seen:
+                    raise ValueError(f"GPU {gpu} is in channel {seen[gpu]!r} and in {channel.name!r}")
+                seen[gpu] = channel.name
+        return value
+
+
+class AgentSettings(BaseSettings):
+    """Environment variables of a node. Those that are None are taken from the controller (behaviour.md section 2)."""
+
+    model_config = SettingsConfigDict(env_prefix="SLOTSERVE_", extra="ignore", hide_input_in_errors=True)
+    node_file: Path = Path("/etc/slotserve/node.toml")
+    agent_state_dir: Path = Path("/var/lib/slotserve-agent")
+    agent_run_dir: Path | None = None  # sockets; default: <state>/run. A Unix socket's path has at most 107 bytes
+    log_level: str = "info"
+    log_format: str = "text"
+    stop_timeout_seconds: float | None = Field(None, ge=0)
+    drain_seconds: float | None = Field(None, ge=0)
+    load_timeout_seconds: float | None = Field(None, gt=0)
+    disk_read_mbps: float | None = Field(None, gt=0)
+    gateway_linger_seconds: float | None = Field(None, ge=0)
+    scan_seconds: float = Field(10.0, gt=0)  # how often the model folders are looked at
+
+    @property
+    def run_dir(self) -> Path:
+        return self.agent_run_dir or self.agent_state_dir / "run"
+
+
+def read_node_file(path: Path) -> NodeFile:
+    """The node's file, checked. Raises NodeFileError in words that name the field."""
+    try:
+        data = tomllib.loads(path.read_text())
+    except FileNotFoundError:
+        raise NodeFileError(f"{path}: no such file; it declares the node's name, engines and channels") from None
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as err:
+        raise NodeFileError(f"{path}: {err}") from err
+    try:
+        return NodeFile.model_validate(data)
+    except ValidationError as err:
+        problems = "; ".join(f"{'.'.join(str(x) for x in e['loc'])}: {e['msg']}" for e in err.errors())
+        raise NodeFileError(f"{path}: {problems}") from None

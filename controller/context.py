@@ -1,0 +1,53 @@
+"""What the web side is given: the store, the nodes' last words, and three ways to wake somebody. No gRPC in here."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from controller.fleet.live import Live
+from controller.settings import Settings
+from controller.store.session import Store
+
+
+def wall_ms() -> int:
+    """Now, in milliseconds since the epoch."""
+    return time.time_ns() // 1_000_000
+
+
+class EngineLogs(Protocol):
+    """The controller's copy of the engines' output (controller/fleet/logs.py)."""
+
+    def read(self, node: str, channel: str, offset: int, limit: int, launch: str = "current") -> dict[str, Any] | None:
+        """{file, offset, next_offset, text, ended} of a launch ("current", "previous" = the failed one before, or an id);
+        offset < 0 = the last `-offset` bytes; None where there is none."""
+
+    def launches(self, node: str, channel: str) -> list[dict[str, Any]]:
+        """Newest first: {id, launched_at, model, preset, reservation_id, ended, failed, size}."""
+
+
+class Ca(Protocol):
+    """What join strings need of the certificate authority (controller/fleet/ca.py)."""
+
+    def certificate_pem(self) -> str: ...
+
+
+@dataclass(slots=True)
+class Context:
+    """One a process. `wake_planner(*channel_ids)` (none = all) and `wake_commands()` are thread-safe and return at once;
+    `keys_changed()` tells the fleet that a key or person changed. `plan_looked_at()` = ms of the planner's last look."""
+
+    settings: Settings
+    store: Store
+    live: Live
+    clock: Callable[[], int] = wall_ms
+    wake_planner: Callable[..., None] = lambda *_: None
+    wake_commands: Callable[[], None] = lambda: None
+    keys_changed: Callable[[], None] = lambda: None
+    plan_looked_at: Callable[[], int | None] = lambda: None
+    logs: EngineLogs | None = None
+    ca: Ca | None = None
+    enrol_address: str = ""
+    extra: dict[str, Any] = field(default_factory=dict)

@@ -1,0 +1,99 @@
+"""The controller's settings (behaviour.md section 2): environment variables, each also as `<NAME>_FILE`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+PREFIX = "SLOTSERVE_"
+
+
+class SettingsError(ValueError):
+    """A setting cannot be used; the message names the variable and the remedy."""
+
+
+class Settings(BaseModel):
+    """Field `x_y` is the variable SLOTSERVE_X_Y; descriptions are what `slotserve settings` and `--help` show."""
+
+    model_config = ConfigDict(frozen=True)
+    tick_seconds: float = Field(3, gt=0, description="The safety tick of the scheduler; events act at once, without it")
+    switch_buffer_seconds: float = Field(60, ge=0, description='The "+ 60 s" of every scheduling rule (BUFFER)')
+    min_preload_lead_seconds: float = Field(180, ge=0, description="Default of a channel's minimum preload lead")
+    stop_timeout_seconds: float = Field(30, ge=0, description="From SIGTERM to SIGKILL")
+    drain_seconds: float = Field(30, ge=0, description="Longest wait for running requests on a switch")
+    load_timeout_seconds: float = Field(600, gt=0, description="Process start to ready; a preset may carry its own")
+    disk_read_mbps: float = Field(500, gt=0, description="For the first estimate of a load time (MB = 10^6 bytes)")
+    retry_min_seconds: float = Field(30, gt=0, description="First interval of the growing retry")
+    retry_max_seconds: float = Field(600, gt=0, description="Longest interval of the growing retry")
+    gateway_linger_seconds: float = Field(3600, ge=0, description="How long a replaced gateway goes on for its streams")
+    show_holders: Literal["users", "everyone", "admins"] = Field("users", description="Who sees holders' names")
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        "info", description="Least severe line that is logged"
+    )
+    log_format: Literal["text", "json"] = Field("text", description="`json` for machines; the same keys everywhere")
+    retain_days_audit: int = Field(400, ge=1, description="Days that audit rows are kept")
+    retain_days_usage: int = Field(400, ge=1, description="Days that usage rows are kept")
+    retain_days_loads: int = Field(400, ge=1, description="Days that the load history is kept")
+    retain_days_logs: int = Field(400, ge=1, description="Days that engines' logs are kept")
+    retain_days_outbox: int = Field(400, ge=1, description="Days that notices are kept")
+    state_dir: Path = Field(Path("/var/lib/slotserve"), description="CA, secrets, engine logs and the SQLite file")
+    database_url: str = Field("", description="SQLAlchemy URL; empty: slotserve.db in the state directory")
+    http_listen: str = Field("127.0.0.1:8700", description="Console and REST; host:port or unix:/path, loopback only")
+    insecure_http: bool = Field(False, description="1 allows a wider http_listen without TLS in front")
+    fleet_listen: str = Field("127.0.0.1:8701", description="Fleet gRPC (mutual TLS)")
+    enrol_listen: str = Field("127.0.0.1:8702", description="Enrolment (server TLS)")
+    fleet_address: str = Field("", description="host:port that nodes dial; empty: as fleet_listen")
+    enrol_address: str = Field("", description="host:port in join strings; empty: as enrol_listen")
+    max_booking_hours: float = Field(
+        8, gt=0, description="Longest booking unless the channel's policy says otherwise; 0.0 is not allowed"
+    )
+    max_days_ahead: float = Field(30, gt=0, description="How far ahead may be booked unless the policy says otherwise")
+
+    @property
+    def database(self) -> str:
+        """The SQLAlchemy URL in force."""
+        return self.database_url or f"sqlite:///{self.state_dir / 'slotserve.db'}"
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """A setting in force and where it came from: `default`, `environment` or the path of a file."""
+
+    variable: str
+    value: Any
+    origin: str
+    description: str
+
+
+def load_settings(environ: Mapping[str, str] | None = None) -> tuple[Settings, list[Origin]]:
+    """Settings in force and their origins, in the order of the table. Raises SettingsError naming the variable."""
+    env = os.environ if environ is None else environ
+    values: dict[str, str] = {}
+    origins: dict[str, str] = {}
+    for name in Settings.model_fields:
+        variable = PREFIX + name.upper()
+        file = env.get(variable + "_FILE")
+        if file and variable in env:
+            raise SettingsError(f"{variable} and {variable}_FILE are both set; unset one of them")
+        if file:
+            try:
+                values[name] = Path(file).read_text().strip()
+            except (OSError, UnicodeDecodeError) as err:
+                raise SettingsError(f"{variable}_FILE: {err}") from err
+            origins[name] = file
+        elif variable in env:
+            values[name], origins[name] = env[variable], "environment"
+    try:
+        settings = Settings.model_validate(values)
+    except ValidationError as err:
+        first = err.errors(include_input=False)[0]
+        raise SettingsError(f"{PREFIX}{str(first['loc'][0]).upper()}: {first['msg']}") from None
+    return settings, [
+        Origin(PREFIX + n.upper(), getattr(settings, n), origins.get(n, "default"), f.description or "")
+        for n, f in Settings.model_fields.items()
+    ]

@@ -1,0 +1,271 @@
+"""The tables. Instants are integer milliseconds (BIGINT): one sortable form that SQLite and PostgreSQL both have.
+
+Every row that people know by name has an opaque text id (`new_id`, sortable by time of creation). The overlap rule of
+reservations is the database's own: triggers on SQLite, an exclusion constraint on PostgreSQL (migrations create them).
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from typing import Any
+
+from sqlalchemy import JSON, BigInteger, Boolean, CheckConstraint, Float, ForeignKey, Index, Integer, String, Text, text
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+HOLDING = ("pending", "approved")
+
+
+def new_id() -> str:
+    """20 hexadecimal digits; ids made later sort later (to the millisecond)."""
+    return f"{time.time_ns() // 1_000_000:011x}{secrets.token_hex(5)[1:]}"
+
+
+class Base(DeclarativeBase):
+    type_annotation_map = {dict[str, Any]: JSON, list[Any]: JSON}
+
+
+class User(Base):
+    __tablename__ = "users"
+    id: Mapped[str] = mapped_column(String(32), primary_key=True, default=new_id)
+    name: Mapped[str] = mapped_column(String(200), unique=True)
+    password_hash: Mapped[str | None] = mapped_column(Text)
+    role: Mapped[str] = mapped_column(String(16), default="user")
+    email: Mapped[str | None] = mapped_column(Text)
+    locale: Mapped[str | None] = mapped_column(String(16))
+    zone: Mapped[str | None] = mapped_column(String(64))
+    created_at: Mapped[int] = mapped_column(BigInteger)
+    disabled_at: Mapped[int | None] = mapped_column(BigInteger)
+
+
+class ApiKey(Base):
+    __tablename__ = "api_keys"
+    id: Mapped[str] = mapped_column(String(32), primary_key=True, default=new_id)
+    user_id: Mapped[str] = mapped_column(ForeignKey("users.id"), index=True)
+    name: Mapped[str] = mapped_column(String(200))
+    prefix: Mapped[str] = mapped_column(String(24))
+    sha256: Mapped[str] = mapped_column(String(64), unique=True)
+    created_at: Mapped[int] = mapped_column(BigInteger)
+    expires_at: Mapped[int | None] = mapped_column(BigInteger)
+    revoked_at: Mapped[int | None] = mapped_column(BigInteger)
+    last_used_at: Mapped[int | None] = mapped_column(BigInteger)
+
+
+class Node(Base):
+    __tablename__ = "nodes"
+    id: Mapped[str] = mapped_column(String(32), primary_key=True, default=new_id)
+    name: Mapped[str] = mapped_column(String(63), unique=True)
+    created_at: Mapped[int] = mapped_column(BigInteger)
+    removed_at: Mapped[int | None] = mapped_column(BigInteger)
+    cordoned: Mapped[bool] = mapped_column(Boolean, default=False)
+    certificate_serial: Mapped[str | None] = mapped_column(String(64))  # hex; the newest that was issued
+    version: Mapped[str | None] = mapped_column(String(64))
+    last_seen_at: Mapped[int | None] = mapped_column(BigInteger)  # written on connect and disconnect only
+    generation: Mapped[int] = mapped_column(BigInteger, default=0)  # of the last plan made for it
+    plan_sha256: Mapped[str | None] = mapped_column(String(64))
+    own_settings: Mapped[dict[str, Any]] = mapped_column(default=dict)  # stop_timeout_seconds … of the node's file
+    gpus: Mapped[list[Any]] = mapped_column(default=list)
+    gateway_urls: Mapped[list[Any]] = mapped_column(default=list)
+
+
+class JoinToken(Base):
+    __tablename__ = "join_tokens"
+    id: Mapped[str] = mapped_column(String(32), primary_key=True, default=new_id)
+    node_name: Mapped[str] = mapped_column(String(63), index=True)
+    sha256: Mapped[str] = mapped_column(String(64), unique=True)
+    created_at: Mapped[int] = mapped_column(BigInteger)
+    expires_at: Mapped[int] = mapped_column(BigInteger)
+    used_at: Mapped[int | None] = mapped_column(BigInteger)
+    created_by: Mapped[str | None] = mapped_column(String(32))
+
+
+class Channel(Base):
+    __tablename__ = "channels"
+    __table_args__ = (Index("channels_node_name", "node_id", "name", unique=True),)
+    id: Mapped[str] = mapped_column(String(32), primary_key=True, default=new_id)
+    node_id: Mapped[str] = mapped_column(ForeignKey("nodes.id"))
+    name: Mapped[str] = mapped_column(String(63))
+    created_at: Mapped[int] = mapped_column(BigInteger)
+    gone_at: Mapped[int | None] = mapped_column(BigInteger)  # no longer declared by the node
+    gpu_uuids: Mapped[list[Any]] = mapped_column(default=list)
+    gpu_memory_bytes: Mapped[int] = mapped_column(BigInteger, default=0)  # 0: unknown or no GPU
+    engines: Mapped[list[Any]] = mapped_column(default=list)  # in order of preference
+    default_model: Mapped[str | None] = mapped_column(Text)
+    default_preset: Mapped[str | None] = mapped_column(Text)
+    preload_lead_seconds: Mapped[float | None] = mapped_column(Float)  # NULL: the setting
+    policy: Mapped[dict[str, Any]] = mapped_column(default=dict)
+    override_set_at: Mapped[int | None] = mapped_column(BigInteger)  # NULL: no override
+    override_model: Mapped[str | None] = mapped_column(Text)  # NULL with override_set_at: unload
+    override_preset: Mapped[str | None] = mapped_column(Text)
+    override_until: Mapped[int | None] = mapped_column(BigInteger)
+    override_by: Mapped[str | None] = mapped_column(String(32))
+    # What the planner last decided: survives a restart so that a plan's bytes do not change with it.
+    current_target: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
+    step_key: Mapped[str | None] = mapped_column(String(64))
+    step_since: Mapped[int | None] = mapped_column(BigInteger)
+
+
+class NodeModel(Base):
+    """A model as it lies on one node's disk. One catalogue entry a name, whatever the nodes that hold it."""
+
+    __tablename__ = "node_models"
+    node_id: Mapped[str] = mapped_column(ForeignKey("nodes.id"), primary_key=True)
+    name: Mapped[str] = mapped_column(String(512), primary_key=True)
+    path: Mapped[str] = mapped_column(Text)
+    size_bytes: Mapped[int] = mapped_column(BigInteger)
+    format: Mapped[str] = mapped_column(String(32))
+    incomplete: Mapped[bool] = mapped_column(Boolean, default=False)
+    detail: Mapped[str] = mapped_column(Text, default="")
+    channels: Mapped[list[Any]] = mapped_column(default=list)
+    seen_at: Mapped[int] = mapped_column(BigInteger)
+    gone_at: Mapped[int | None] = mapped_column(BigInteger)
+
+
+class Preset(Base):
+    __tablename__ = "presets"
+    __table_args__ = (
+        Index(
+            "presets_model_name",
+            "model",
+            "name",
+            unique=True,
+            sqlite_where=text("deleted_at IS NULL"),
+            postgresql_where=text("deleted_at IS NULL"),
+        ),
+    )
+    id: Mapped[str] = mapped_column(String(32), primary_key=True, default=new_id)
+    model: Mapped[str] = mapped_column(String(512))
+    name: Mapped[str] = mapped_column(String(200))
+    engine: Mapped[str] = mapped_column(String(32))
+    args: Mapped[list[Any]] = mapped_column(default=list)
+    env: Mapped[dict[str, Any]] = mapped_column(default=dict)
+    load_timeout_seconds: Mapped[float | None] = mapped_column(Float)
+    owner_id: Mapped[str | None] = mapped_column(ForeignKey("users.id"))
+    version: Mapped[int] = mapped_column(Integer, default=1)
+    created_at: Mapped[int] = mapped_column(BigInteger)
+    updated_at: Mapped[int] = mapped_column(BigInteger)
+    deleted_at: Mapped[int | None] = mapped_column(BigInteger)
+
+
+class Reservation(Base):
+    __tablename__ = "reservations"
+    __table_args__ = (
+        CheckConstraint("starts_at < ends_at", name="reservations_window"),
+        Index("reservations_channel_window", "channel_id", "starts_at", "ends_at"),
+    )
+    id: Mapped[str] = mapped_column(String(32), primary_key=True, default=new_id)
+    channel_id: Mapped[str] = mapped_column(ForeignKey("channels.id"))
+    kind: Mapped[str] = mapped_column(String(16))
+    model: Mapped[str | None] = mapped_column(Text)
+    preset: Mapped[str | None] = mapped_column(Text)
+    starts_at: Mapped[int] = mapped_column(BigInteger)
+    ends_at: Mapped[int] = mapped_column(BigInteger)  # as booked; `ended_at` is when it really ended
+    status: Mapped[str] = mapped_column(String(16), index=True)
+    holder_id: Mapped[str] = mapped_column(ForeignKey("users.id"), index=True)
+    booked_by: Mapped[str] = mapped_column(String(32))
+    note: Mapped[str] = mapped_column(Text, default="")
+    participants: Mapped[list[Any]] = mapped_column(default=list)  # user ids
+    version: Mapped[int] = mapped_column(Integer, default=1)
+    created_at: Mapped[int] = mapped_column(BigInteger)
+    approved_at: Mapped[int | None] = mapped_column(BigInteger)
+    decided_by: Mapped[str | None] = mapped_column(String(32))
+    reason: Mapped[str] = mapped_column(Text, default="")
+    ended_at: Mapped[int | None] = mapped_column(BigInteger)
+    committed: Mapped[bool] = mapped_column(
+        Boolean, default=False
+    )  # rule 2 or 3 has chosen it; cleared when it is changed
+    # What a running reservation was started with: {identity, model, preset, engine, args, env, load_timeout_seconds}.
+    pinned: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
+
+
+class Load(Base):
+    """One load as the node measured it (section 4 takes the last five that succeeded)."""
+
+    __tablename__ = "loads"
+    __table_args__ = (Index("loads_node_model", "node_id", "model", "at"),)
+    id: Mapped[str] = mapped_column(String(64), primary_key=True)  # the agent's id: a repeated report changes nothing
+    node_id: Mapped[str] = mapped_column(ForeignKey("nodes.id"))
+    channel_id: Mapped[str | None] = mapped_column(String(32))
+    model: Mapped[str] = mapped_column(String(512))
+    preset: Mapped[str | None] = mapped_column(Text)
+    identity: Mapped[str] = mapped_column(String(32))
+    ok: Mapped[bool] = mapped_column(Boolean)
+    seconds: Mapped[float] = mapped_column(Float)
+    at: Mapped[int] = mapped_column(BigInteger)
+
+
+class Command(Base):
+    """A true command on its way to a node: sent once, before its deadline."""
+
+    __tablename__ = "commands"
+    id: Mapped[str] = mapped_column(String(32), primary_key=True, default=new_id)
+    node_id: Mapped[str] = mapped_column(ForeignKey("nodes.id"), index=True)
+    channel: Mapped[str] = mapped_column(String(63), default="")
+    kind: Mapped[str] = mapped_column(String(32))
+    actor_id: Mapped[str | None] = mapped_column(String(32))
+    created_at: Mapped[int] = mapped_column(BigInteger)
+    deadline: Mapped[int] = mapped_column(BigInteger)
+    state: Mapped[str] = mapped_column(String(16), default="waiting")  # waiting sent done refused late
+    answer: Mapped[str] = mapped_column(Text, default="")
+
+
+class Notification(Base):
+    """In-app notices; `event_id` makes one notice of an event a person."""
+
+    __tablename__ = "notifications"
+    __table_args__ = (Index("notifications_event_user", "event_id", "user_id", unique=True),)
+    id: Mapped[str] = mapped_column(String(32), primary_key=True, default=new_id)
+    event_id: Mapped[str] = mapped_column(String(96))
+    user_id: Mapped[str] = mapped_column(ForeignKey("users.id"), index=True)
+    kind: Mapped[str] = mapped_column(String(32))
+    subject: Mapped[str] = mapped_column(Text)  # "node/channel", or a reservation's id
+    text: Mapped[str] = mapped_column(Text)
+    at: Mapped[int] = mapped_column(BigInteger)
+    read_at: Mapped[int | None] = mapped_column(BigInteger)
+
+
+class Audit(Base):
+    __tablename__ = "audit"
+    id: Mapped[str] = mapped_column(String(32), primary_key=True, default=new_id)
+    at: Mapped[int] = mapped_column(BigInteger, index=True)
+    actor_id: Mapped[str | None] = mapped_column(String(32))
+    action: Mapped[str] = mapped_column(String(64))
+    subject: Mapped[str] = mapped_column(Text)
+    before: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
+    after: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
+    reason: Mapped[str] = mapped_column(Text, default="")
+
+
+class Usage(Base):
+    __tablename__ = "usage"
+    id: Mapped[str] = mapped_column(String(64), primary_key=True)  # the request's id: nothing is counted twice
+    node_id: Mapped[str] = mapped_column(String(32))
+    channel: Mapped[str] = mapped_column(String(63))
+    model: Mapped[str] = mapped_column(Text)
+    key_id: Mapped[str] = mapped_column(String(32))
+    user_id: Mapped[str] = mapped_column(String(32), index=True)
+    at: Mapped[int] = mapped_column(BigInteger, index=True)
+    duration: Mapped[float] = mapped_column(Float)
+    first_byte: Mapped[float] = mapped_column(Float)
+    status: Mapped[int] = mapped_column(Integer)
+    outcome: Mapped[str] = mapped_column(String(32))
+    bytes_in: Mapped[int] = mapped_column(BigInteger)
+    bytes_out: Mapped[int] = mapped_column(BigInteger)
+
+
+class Leader(Base):
+    """One row: who plans. On SQLite the epoch grows at each start."""
+
+    __tablename__ = "leader"
+    id: Mapped[int] = mapped_column(Integer, primary_key=True)
+    epoch: Mapped[int] = mapped_column(BigInteger)
+    holder: Mapped[str] = mapped_column(Text)
+    renewed_at: Mapped[int] = mapped_column(BigInteger)
+
+
+class Revision(Base):
+    """One row: a number that grows with every change a page or the planner could see."""
+
+    __tablename__ = "revision"
+    id: Mapped[int] = mapped_column(Integer, primary_key=True)
+    number: Mapped[int] = mapped_column(BigInteger)

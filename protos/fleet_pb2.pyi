@@ -1,0 +1,258 @@
+from protos import types_pb2 as _types_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class AgentMessage(_message.Message):
+    __slots__ = ("hello", "status", "plan_answer", "load_result", "command_result", "time_request", "inventory", "event", "usage")
+    HELLO_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    PLAN_ANSWER_FIELD_NUMBER: _ClassVar[int]
+    LOAD_RESULT_FIELD_NUMBER: _ClassVar[int]
+    COMMAND_RESULT_FIELD_NUMBER: _ClassVar[int]
+    TIME_REQUEST_FIELD_NUMBER: _ClassVar[int]
+    INVENTORY_FIELD_NUMBER: _ClassVar[int]
+    EVENT_FIELD_NUMBER: _ClassVar[int]
+    USAGE_FIELD_NUMBER: _ClassVar[int]
+    hello: Hello
+    status: Status
+    plan_answer: PlanAnswer
+    load_result: LoadResult
+    command_result: CommandResult
+    time_request: TimeRequest
+    inventory: Inventory
+    event: Event
+    usage: UsageReport
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., status: _Optional[_Union[Status, _Mapping]] = ..., plan_answer: _Optional[_Union[PlanAnswer, _Mapping]] = ..., load_result: _Optional[_Union[LoadResult, _Mapping]] = ..., command_result: _Optional[_Union[CommandResult, _Mapping]] = ..., time_request: _Optional[_Union[TimeRequest, _Mapping]] = ..., inventory: _Optional[_Union[Inventory, _Mapping]] = ..., event: _Optional[_Union[Event, _Mapping]] = ..., usage: _Optional[_Union[UsageReport, _Mapping]] = ...) -> None: ...
+
+class ControllerMessage(_message.Message):
+    __slots__ = ("welcome", "plan", "command", "keys", "time_reply", "received")
+    WELCOME_FIELD_NUMBER: _ClassVar[int]
+    PLAN_FIELD_NUMBER: _ClassVar[int]
+    COMMAND_FIELD_NUMBER: _ClassVar[int]
+    KEYS_FIELD_NUMBER: _ClassVar[int]
+    TIME_REPLY_FIELD_NUMBER: _ClassVar[int]
+    RECEIVED_FIELD_NUMBER: _ClassVar[int]
+    welcome: Welcome
+    plan: PlanPush
+    command: Command
+    keys: KeyTable
+    time_reply: TimeReply
+    received: Received
+    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., plan: _Optional[_Union[PlanPush, _Mapping]] = ..., command: _Optional[_Union[Command, _Mapping]] = ..., keys: _Optional[_Union[KeyTable, _Mapping]] = ..., time_reply: _Optional[_Union[TimeReply, _Mapping]] = ..., received: _Optional[_Union[Received, _Mapping]] = ...) -> None: ...
+
+class Hello(_message.Message):
+    __slots__ = ("node", "version", "contract", "epoch", "generation", "plan_sha256", "own_settings", "channels", "gateway_urls", "boot_id")
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    CONTRACT_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    PLAN_SHA256_FIELD_NUMBER: _ClassVar[int]
+    OWN_SETTINGS_FIELD_NUMBER: _ClassVar[int]
+    CHANNELS_FIELD_NUMBER: _ClassVar[int]
+    GATEWAY_URLS_FIELD_NUMBER: _ClassVar[int]
+    BOOT_ID_FIELD_NUMBER: _ClassVar[int]
+    node: str
+    version: str
+    contract: int
+    epoch: int
+    generation: int
+    plan_sha256: bytes
+    own_settings: _types_pb2.Settings
+    channels: _containers.RepeatedCompositeFieldContainer[_types_pb2.DeclaredChannel]
+    gateway_urls: _containers.RepeatedScalarFieldContainer[str]
+    boot_id: str
+    def __init__(self, node: _Optional[str] = ..., version: _Optional[str] = ..., contract: _Optional[int] = ..., epoch: _Optional[int] = ..., generation: _Optional[int] = ..., plan_sha256: _Optional[bytes] = ..., own_settings: _Optional[_Union[_types_pb2.Settings, _Mapping]] = ..., channels: _Optional[_Iterable[_Union[_types_pb2.DeclaredChannel, _Mapping]]] = ..., gateway_urls: _Optional[_Iterable[str]] = ..., boot_id: _Optional[str] = ...) -> None: ...
+
+class Welcome(_message.Message):
+    __slots__ = ("epoch", "controller_version", "heartbeat_seconds")
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    CONTROLLER_VERSION_FIELD_NUMBER: _ClassVar[int]
+    HEARTBEAT_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    controller_version: str
+    heartbeat_seconds: float
+    def __init__(self, epoch: _Optional[int] = ..., controller_version: _Optional[str] = ..., heartbeat_seconds: _Optional[float] = ...) -> None: ...
+
+class PlanPush(_message.Message):
+    __slots__ = ("epoch", "generation", "plan", "sha256")
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    PLAN_FIELD_NUMBER: _ClassVar[int]
+    SHA256_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    generation: int
+    plan: bytes
+    sha256: bytes
+    def __init__(self, epoch: _Optional[int] = ..., generation: _Optional[int] = ..., plan: _Optional[bytes] = ..., sha256: _Optional[bytes] = ...) -> None: ...
+
+class PlanAnswer(_message.Message):
+    __slots__ = ("epoch", "generation", "accepted", "reason")
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    ACCEPTED_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    generation: int
+    accepted: bool
+    reason: str
+    def __init__(self, epoch: _Optional[int] = ..., generation: _Optional[int] = ..., accepted: _Optional[bool] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class Status(_message.Message):
+    __slots__ = ("channels", "gpus")
+    CHANNELS_FIELD_NUMBER: _ClassVar[int]
+    GPUS_FIELD_NUMBER: _ClassVar[int]
+    channels: _containers.RepeatedCompositeFieldContainer[_types_pb2.ChannelStatus]
+    gpus: _containers.RepeatedCompositeFieldContainer[_types_pb2.Gpu]
+    def __init__(self, channels: _Optional[_Iterable[_Union[_types_pb2.ChannelStatus, _Mapping]]] = ..., gpus: _Optional[_Iterable[_Union[_types_pb2.Gpu, _Mapping]]] = ...) -> None: ...
+
+class Inventory(_message.Message):
+    __slots__ = ("models",)
+    MODELS_FIELD_NUMBER: _ClassVar[int]
+    models: _containers.RepeatedCompositeFieldContainer[_types_pb2.Model]
+    def __init__(self, models: _Optional[_Iterable[_Union[_types_pb2.Model, _Mapping]]] = ...) -> None: ...
+
+class LoadResult(_message.Message):
+    __slots__ = ("id", "channel", "identity", "model", "preset", "ok", "seconds", "at_ms")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    CHANNEL_FIELD_NUMBER: _ClassVar[int]
+    IDENTITY_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    PRESET_FIELD_NUMBER: _ClassVar[int]
+    OK_FIELD_NUMBER: _ClassVar[int]
+    SECONDS_FIELD_NUMBER: _ClassVar[int]
+    AT_MS_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    channel: str
+    identity: str
+    model: str
+    preset: str
+    ok: bool
+    seconds: float
+    at_ms: int
+    def __init__(self, id: _Optional[str] = ..., channel: _Optional[str] = ..., identity: _Optional[str] = ..., model: _Optional[str] = ..., preset: _Optional[str] = ..., ok: _Optional[bool] = ..., seconds: _Optional[float] = ..., at_ms: _Optional[int] = ...) -> None: ...
+
+class Event(_message.Message):
+    __slots__ = ("id", "kind", "channel", "failure", "at_ms", "text", "reservation_id")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    CHANNEL_FIELD_NUMBER: _ClassVar[int]
+    FAILURE_FIELD_NUMBER: _ClassVar[int]
+    AT_MS_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    RESERVATION_ID_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    kind: str
+    channel: str
+    failure: _types_pb2.Failure
+    at_ms: int
+    text: str
+    reservation_id: str
+    def __init__(self, id: _Optional[str] = ..., kind: _Optional[str] = ..., channel: _Optional[str] = ..., failure: _Optional[_Union[_types_pb2.Failure, _Mapping]] = ..., at_ms: _Optional[int] = ..., text: _Optional[str] = ..., reservation_id: _Optional[str] = ...) -> None: ...
+
+class UsageReport(_message.Message):
+    __slots__ = ("rows",)
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    rows: _containers.RepeatedCompositeFieldContainer[UsageRow]
+    def __init__(self, rows: _Optional[_Iterable[_Union[UsageRow, _Mapping]]] = ...) -> None: ...
+
+class UsageRow(_message.Message):
+    __slots__ = ("id", "channel", "model", "key_id", "user_id", "at_ms", "duration_seconds", "first_byte_seconds", "status", "outcome", "bytes_in", "bytes_out")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    CHANNEL_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    KEY_ID_FIELD_NUMBER: _ClassVar[int]
+    USER_ID_FIELD_NUMBER: _ClassVar[int]
+    AT_MS_FIELD_NUMBER: _ClassVar[int]
+    DURATION_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    FIRST_BYTE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    BYTES_IN_FIELD_NUMBER: _ClassVar[int]
+    BYTES_OUT_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    channel: str
+    model: str
+    key_id: str
+    user_id: str
+    at_ms: int
+    duration_seconds: float
+    first_byte_seconds: float
+    status: int
+    outcome: str
+    bytes_in: int
+    bytes_out: int
+    def __init__(self, id: _Optional[str] = ..., channel: _Optional[str] = ..., model: _Optional[str] = ..., key_id: _Optional[str] = ..., user_id: _Optional[str] = ..., at_ms: _Optional[int] = ..., duration_seconds: _Optional[float] = ..., first_byte_seconds: _Optional[float] = ..., status: _Optional[int] = ..., outcome: _Optional[str] = ..., bytes_in: _Optional[int] = ..., bytes_out: _Optional[int] = ...) -> None: ...
+
+class Received(_message.Message):
+    __slots__ = ("ids",)
+    IDS_FIELD_NUMBER: _ClassVar[int]
+    ids: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, ids: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class Command(_message.Message):
+    __slots__ = ("id", "kind", "channel", "deadline_ms")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    CHANNEL_FIELD_NUMBER: _ClassVar[int]
+    DEADLINE_MS_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    kind: str
+    channel: str
+    deadline_ms: int
+    def __init__(self, id: _Optional[str] = ..., kind: _Optional[str] = ..., channel: _Optional[str] = ..., deadline_ms: _Optional[int] = ...) -> None: ...
+
+class CommandResult(_message.Message):
+    __slots__ = ("id", "ok", "reason")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    OK_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    ok: bool
+    reason: str
+    def __init__(self, id: _Optional[str] = ..., ok: _Optional[bool] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class TimeRequest(_message.Message):
+    __slots__ = ("boottime_ns",)
+    BOOTTIME_NS_FIELD_NUMBER: _ClassVar[int]
+    boottime_ns: int
+    def __init__(self, boottime_ns: _Optional[int] = ...) -> None: ...
+
+class TimeReply(_message.Message):
+    __slots__ = ("boottime_ns", "controller_ms")
+    BOOTTIME_NS_FIELD_NUMBER: _ClassVar[int]
+    CONTROLLER_MS_FIELD_NUMBER: _ClassVar[int]
+    boottime_ns: int
+    controller_ms: int
+    def __init__(self, boottime_ns: _Optional[int] = ..., controller_ms: _Optional[int] = ...) -> None: ...
+
+class KeyTable(_message.Message):
+    __slots__ = ("whole", "keys", "removed_ids")
+    WHOLE_FIELD_NUMBER: _ClassVar[int]
+    KEYS_FIELD_NUMBER: _ClassVar[int]
+    REMOVED_IDS_FIELD_NUMBER: _ClassVar[int]
+    whole: bool
+    keys: _containers.RepeatedCompositeFieldContainer[Key]
+    removed_ids: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, whole: _Optional[bool] = ..., keys: _Optional[_Iterable[_Union[Key, _Mapping]]] = ..., removed_ids: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class Key(_message.Message):
+    __slots__ = ("id", "sha256", "user_id", "user_name", "role", "expires_at_ms")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    SHA256_FIELD_NUMBER: _ClassVar[int]
+    USER_ID_FIELD_NUMBER: _ClassVar[int]
+    USER_NAME_FIELD_NUMBER: _ClassVar[int]
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    EXPIRES_AT_MS_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    sha256: str
+    user_id: str
+    user_name: str
+    role: str
+    expires_at_ms: int
+    def __init__(self, id: _Optional[str] = ..., sha256: _Optional[str] = ..., user_id: _Optional[str] = ..., user_name: _Optional[str] = ..., role: _Optional[str] = ..., expires_at_ms: _Optional[int] = ...) -> None: ...
