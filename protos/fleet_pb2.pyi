@@ -218,10 +218,12 @@ class CommandResult(_message.Message):
     def __init__(self, id: _Optional[str] = ..., ok: _Optional[bool] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class TimeRequest(_message.Message):
-    __slots__ = ("boottime_ns",)
+    __slots__ = ("boottime_ns", "wall_ms")
     BOOTTIME_NS_FIELD_NUMBER: _ClassVar[int]
+    WALL_MS_FIELD_NUMBER: _ClassVar[int]
     boottime_ns: int
-    def __init__(self, boottime_ns: _Optional[int] = ...) -> None: ...
+    wall_ms: int
+    def __init__(self, boottime_ns: _Optional[int] = ..., wall_ms: _Optional[int] = ...) -> None: ...
 
 class TimeReply(_message.Message):
     __slots__ = ("boottime_ns", "controller_ms")
