@@ -83,9 +83,7 @@ def test_switch_under_load_loses_no_admitted_request(llama: Cluster) -> None:
         refusals = [f.result() for f in late]
     assert all(o.startswith("finished") or o == "told model_switching" for o in outcomes), outcomes
     assert any(o.startswith("finished") for o in outcomes), outcomes
-    assert all(r.startswith("refused 503 model_") or r.startswith("refused 404 model_not_found") for r in refusals), (
-        refusals
-    )
+    assert all(r.startswith(("refused 503 model_", "refused 404 model_not_found")) for r in refusals), refusals
     llama.until_ready("tiny")
     assert llama.channel()["in_flight"] == 0
 
