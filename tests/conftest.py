@@ -1,0 +1,84 @@
+"""Fixtures of every room: the real parts (a llama-server, models) and the simulated engine.
+
+A real part that cannot be had skips the tests that want it, by name; where CI=true it fails them instead.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from controller.cli import demo_parts
+from controller.cli.demo_parts import LlamaServer
+from tests.parts import SIMULATED, locked
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Whatever asks for the real llama-server carries its marker, so that `-m` never depends on somebody's memory."""
+    for item in items:
+        if "llama_server" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.llama_server)
+
+
+@pytest.fixture(scope="session")
+def shared_parts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that all workers of one run share."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if os.environ.get("PYTEST_XDIST_WORKER") else base) / "parts"
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def tiny_gguf(shared_parts: Path) -> Path:
+    """A generated model of half a megabyte that the real llama-server loads. Read only: copy it to harm it."""
+    path = shared_parts / "tiny.gguf"
+    with locked(shared_parts / "tiny.lock"):
+        if not path.exists():
+            demo_parts.write_tiny_gguf(path)
+    return path
+
+
+@pytest.fixture(scope="session")
+def llama_server() -> LlamaServer:
+    """The real llama-server: `.command`, and `.env` to be added to its environment."""
+    found = demo_parts.find_llama_server()
+    if isinstance(found, str):
+        _cannot_be_had("llama-server", found)
+    assert isinstance(found, LlamaServer)
+    return found
+
+
+@pytest.fixture(scope="session")
+def small_model() -> Path:
+    """A small real model's file (98 MB): answers in English."""
+    found = demo_parts.find_small_model()
+    if found is None:
+        _cannot_be_had("small model", f"{demo_parts.MODEL_PACKAGES[0]} is not installed")
+    assert found is not None
+    return found
+
+
+@pytest.fixture(scope="session")
+def simulated_command() -> tuple[str, ...]:
+    """The simulated engine's program; arguments as llama-server's."""
+    return SIMULATED
+
+
+@pytest.fixture
+def short_dir() -> Iterator[Path]:
+    """A folder with a short path, mode 0700, for Unix sockets: their path has at most 107 bytes."""
+    path = Path(tempfile.mkdtemp(prefix="ss-"))
+    yield path
+    shutil.rmtree(path, ignore_errors=True)
+
+
+def _cannot_be_had(part: str, reason: str) -> None:
+    if os.environ.get("CI", "").lower() == "true":
+        pytest.fail(f"{part}: {reason}", pytrace=False)
+    pytest.skip(f"{part}: {reason}")
