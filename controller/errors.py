@@ -1,0 +1,118 @@
+"""What can go wrong in a call, as one small hierarchy; and the one place that turns it into an answer.
+
+Under /api/v1 every error is JSON `{"error": {"code", "message", "details"}}`, whatever raised it: ours, Flask's (404,
+405, 413, 415 …) or a fault of ours (500: logged with an id, no traceback to the person). Elsewhere the console may set
+`app.extensions["slotserve.error_page"] = f(status, message) -> response`.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from typing import Any
+
+from flask import Flask, jsonify, request
+from flask.typing import ResponseReturnValue
+from werkzeug.exceptions import HTTPException
+
+log = logging.getLogger(__name__)
+
+
+class ApiError(Exception):
+    """A refusal fit for people. `extra` are members that stand beside `error` in the body (conflicts, problems …)."""
+
+    status = 400
+    code = "bad_request"
+
+    def __init__(self, message: str, *, details: dict[str, Any] | None = None, **extra: Any) -> None:
+        super().__init__(message)
+        self.message = message
+        self.details = details or {}
+        self.extra = extra
+
+    def body(self) -> dict[str, Any]:
+        return {"error": {"code": self.code, "message": self.message, "details": self.details}, **self.extra}
+
+
+class BadRequest(ApiError):
+    """The request cannot be read at all."""
+
+
+class Unauthorized(ApiError):
+    status, code = 401, "unauthorized"
+
+
+class Forbidden(ApiError):
+    status, code = 403, "forbidden"
+
+
+class NotFound(ApiError):
+    status, code = 404, "not_found"
+
+
+class Conflict(ApiError):
+    """Somebody was faster, or what is asked for does not fit what is there."""
+
+    status, code = 409, "conflict"
+
+
+class Invalid(ApiError):
+    """Bad input: `details` maps each field to what is wrong with it."""
+
+    status, code = 422, "invalid"
+
+    @classmethod
+    def field(cls, name: str, message: str, **extra: Any) -> Invalid:
+        """One field's fault; the message is made to name it."""
+        return cls(f"{name}: {message}", details={name: message}, **extra)
+
+
+class TooMany(ApiError):
+    status, code = 429, "too_many_requests"
+
+
+class Unavailable(ApiError):
+    status, code = 503, "unavailable"
+
+
+def register(app: Flask) -> None:
+    """Error handlers of the whole application."""
+
+    @app.errorhandler(ApiError)
+    def _ours(err: ApiError) -> ResponseReturnValue:
+        return _answer(app, err.status, err.body())
+
+    @app.errorhandler(HTTPException)
+    def _flask(err: HTTPException) -> ResponseReturnValue:
+        status = err.code or 500
+        if status < 400:
+            return err.get_response()
+        code = (err.name or "error").lower().replace(" ", "_")
+        body = {"error": {"code": code, "message": _words(err), "details": {}}}
+        answer = app.make_response(_answer(app, status, body))
+        valid_methods = getattr(err, "valid_methods", None)
+        if valid_methods:
+            answer.headers["Allow"] = ", ".join(sorted(valid_methods))
+        return answer
+
+    @app.errorhandler(Exception)
+    def _fault(err: Exception) -> ResponseReturnValue:
+        fault = secrets.token_hex(4)
+        log.exception("request failed fault=%s method=%s path=%s", fault, request.method, request.path, exc_info=err)
+        message = f"something went wrong here, not in your request; the controller's log has it under {fault}"
+        return _answer(app, 500, {"error": {"code": "internal", "message": message, "details": {"fault": fault}}})
+
+
+def _answer(app: Flask, status: int, body: dict[str, Any]) -> ResponseReturnValue:
+    page = app.extensions.get("slotserve.error_page")
+    if page is not None and not request.path.startswith("/api/"):
+        return app.make_response((page(status, body["error"]["message"]), status))
+    return jsonify(body), status
+
+
+def _words(err: HTTPException) -> str:
+    if err.code == 404:
+        return f"there is no {request.path}"
+    if err.code == 405:
+        return f"{request.method} is not possible on {request.path}"
+    return err.description or err.name or "the request failed"

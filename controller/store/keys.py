@@ -1,0 +1,100 @@
+"""API keys: random, stored as SHA-256, shown once. The same key opens REST and the gateways."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from dataclasses import dataclass
+
+from sqlalchemy import or_, select, update
+from sqlalchemy.orm import Session
+
+from controller.errors import Invalid
+from controller.store.guard import changed
+from controller.store.tables import ApiKey, User
+
+PREFIX = "sk-ss-"
+LAST_USE_MS = 300_000  # how exact "last used" is kept
+
+
+@dataclass(frozen=True, slots=True)
+class ActiveKey:
+    """A row of the table that goes to every node (protos KeyTable)."""
+
+    id: str
+    sha256: str
+    user_id: str
+    user_name: str
+    role: str
+    expires_at: int | None
+
+
+def create(session: Session, user_id: str, name: str, now: int, expires_at: int | None = None) -> tuple[ApiKey, str]:
+    """A new key and its secret, which nobody can read again later. Raises Invalid."""
+    name = name.strip()
+    if not name or len(name) > 200:
+        raise Invalid.field("name", "must have 1 to 200 characters")
+    if expires_at is not None and expires_at <= now:
+        raise Invalid.field("expires_at", "is in the past")
+    secret = PREFIX + secrets.token_urlsafe(32)
+    row = ApiKey(
+        user_id=user_id, name=name, prefix=secret[:12], sha256=digest(secret), created_at=now, expires_at=expires_at
+    )
+    session.add(row)
+    session.flush()
+    return row, secret
+
+
+def digest(secret: str) -> str:
+    """What is stored of a secret: 64 hexadecimal digits."""
+    return hashlib.sha256(secret.encode(errors="surrogatepass")).hexdigest()
+
+
+def active_table(session: Session, now: int | None = None) -> list[ActiveKey]:
+    """Every key that opens a gateway: not revoked, of an enabled person; with `now` also not expired."""
+    query = (
+        select(ApiKey.id, ApiKey.sha256, User.id, User.name, User.role, ApiKey.expires_at)
+        .join(User, User.id == ApiKey.user_id)
+        .where(ApiKey.revoked_at.is_(None), User.disabled_at.is_(None))
+        .order_by(ApiKey.id)
+    )
+    if now is not None:
+        query = query.where(or_(ApiKey.expires_at.is_(None), ApiKey.expires_at > now))
+    return [ActiveKey(*row) for row in session.execute(query)]
+
+
+def authenticate(session: Session, secret: str, now: int) -> tuple[ApiKey, User] | None:
+    """The key and its person, if it opens anything now."""
+    row = session.execute(
+        select(ApiKey, User)
+        .join(User, User.id == ApiKey.user_id)
+        .where(ApiKey.sha256 == digest(secret), ApiKey.revoked_at.is_(None), User.disabled_at.is_(None))
+    ).one_or_none()
+    if row is None or (row[0].expires_at is not None and row[0].expires_at <= now):
+        return None
+    return row[0], row[1]
+
+
+def used(session: Session, key_id: str, now: int) -> None:
+    """Notes the last use, exact to five minutes."""
+    session.execute(
+        update(ApiKey)
+        .where(ApiKey.id == key_id, or_(ApiKey.last_used_at.is_(None), ApiKey.last_used_at < now - LAST_USE_MS))
+        .values(last_used_at=now)
+    )
+
+
+def page(session: Session, user_id: str | None, limit: int, after_id: str | None = None) -> list[ApiKey]:
+    """Keys of a person (None: of everybody), oldest first, revoked ones too."""
+    query = select(ApiKey).order_by(ApiKey.id).limit(limit)
+    if user_id is not None:
+        query = query.where(ApiKey.user_id == user_id)
+    if after_id:
+        query = query.where(ApiKey.id > after_id)
+    return list(session.scalars(query))
+
+
+def revoke(session: Session, key_id: str, now: int) -> bool:
+    """False where it was revoked already."""
+    statement = update(ApiKey).where(ApiKey.id == key_id, ApiKey.revoked_at.is_(None)).values(revoked_at=now)
+    return changed(session, statement) == 1

@@ -1,0 +1,99 @@
+"""People: accounts, passwords (argon2), roles. Names are compared exactly; a disabled person keeps their history."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterable
+
+from argon2 import PasswordHasher
+from argon2.exceptions import InvalidHashError, VerificationError, VerifyMismatchError
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from controller.errors import Conflict, Invalid
+from controller.rights import ROLES
+from controller.store.tables import User
+
+MIN_PASSWORD = 8
+_hasher = PasswordHasher()
+_NOBODY = _hasher.hash("nobody's password: checked so that an unknown name takes as long as a known one")
+
+
+def create(session: Session, name: str, password: str | None, role: str, now: int, *, email: str | None = None) -> User:
+    """A new account; without a password only keys (or another log-in) open it. Raises Invalid, Conflict."""
+    name = clean_name(name)
+    if role not in ROLES:
+        raise Invalid.field("role", f"must be one of {', '.join(ROLES)}")
+    if by_name(session, name) is not None:
+        raise Conflict(f"name: there is already somebody called {name}", details={"name": "is taken"})
+    row = User(name=name, password_hash=hash_password(password), role=role, email=email, created_at=now)
+    session.add(row)
+    session.flush()
+    return row
+
+
+def clean_name(name: str) -> str:
+    """A name as it is stored: trimmed, one line, no control characters. Raises Invalid."""
+    name = unicodedata.normalize("NFC", name).strip()
+    if not name or len(name) > 200:
+        raise Invalid.field("name", "must have 1 to 200 characters")
+    if any(unicodedata.category(c) in ("Cc", "Cs", "Zl", "Zp") for c in name):
+        raise Invalid.field("name", "must not have line breaks or control characters")
+    return name
+
+
+def hash_password(password: str | None) -> str | None:
+    """The argon2id hash; None stays None. Raises Invalid."""
+    if password is None:
+        return None
+    if not MIN_PASSWORD <= len(password) <= 1000:
+        raise Invalid.field("password", f"must have {MIN_PASSWORD} to 1000 characters")
+    return _hasher.hash(password)
+
+
+def check_password(session: Session, name: str, password: str) -> User | None:
+    """The enabled person whose password this is, else None; takes as long for a name that is not there."""
+    user = by_name(session, unicodedata.normalize("NFC", name).strip())
+    known = user.password_hash if user is not None else None
+    try:
+        _hasher.verify(known or _NOBODY, password)
+    except (VerifyMismatchError, VerificationError, InvalidHashError, UnicodeEncodeError):
+        return None
+    return user if user is not None and known and user.disabled_at is None else None
+
+
+def get(session: Session, user_id: str) -> User | None:
+    return session.get(User, user_id)
+
+
+def by_name(session: Session, name: str) -> User | None:
+    return session.scalars(select(User).where(User.name == name)).one_or_none()
+
+
+def find(session: Session, id_or_name: str) -> User | None:
+    """By id, else by name."""
+    return get(session, id_or_name) or by_name(session, id_or_name)
+
+
+def names(session: Session, ids: Iterable[str | None]) -> dict[str, str]:
+    """id -> name of those that exist."""
+    wanted = {i for i in ids if i}
+    if not wanted:
+        return {}
+    return {row.id: row.name for row in session.execute(select(User.id, User.name).where(User.id.in_(wanted)))}
+
+
+def page(session: Session, limit: int, after_name: str | None = None) -> list[User]:
+    """By name; `after_name` is where the last page ended."""
+    query = select(User).order_by(User.name).limit(limit)
+    return list(session.scalars(query.where(User.name > after_name) if after_name else query))
+
+
+def administrators(session: Session) -> list[str]:
+    """Ids of the enabled administrators."""
+    return list(session.scalars(select(User.id).where(User.role == "admin", User.disabled_at.is_(None))))
+
+
+def any_administrator(session: Session) -> bool:
+    """Whether an enabled administrator exists (else `slotserve user add --admin` is the first step)."""
+    return bool(session.scalar(select(func.count()).where(User.role == "admin", User.disabled_at.is_(None))))
