@@ -8,6 +8,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Protocol
 
 
@@ -25,7 +26,7 @@ class Dropped:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where an engine is to run. `served_names`: the catalogue name, then one unique to the start.
+    """Where an engine is to run. `served_names`: the catalogue name, then one unique to the start (`unique_name`).
 
     Either `socket` (path) or host + port. `home` and `tmpdir` are private to the launch.
     """
@@ -84,16 +85,26 @@ class Engine(Protocol):
         env: Mapping[str, str],
         place: Place,
         inherited: Mapping[str, str],
+        node_env: Mapping[str, str] = MappingProxyType({}),
     ) -> Prepared:
         """The final command and environment: owned ones removed in every spelling, ours appended last.
 
-        `inherited` is the agent's (allow-listed here) and the node file's engine environment. Total: never raises for
-        any token list."""
+        `inherited` is the agent's own environment: only what is known to be needed gets through (environment.py).
+        `node_env` is what the node's file says for the engine: all of it but what SlotServe owns. Total: never raises
+        for any token list."""
         ...
 
     def classify(self, output: str, ended: Ended, args: Sequence[str]) -> Verdict:
         """What a failure means, from the end of the output (at least the last 64 KiB)."""
         ...
+
+
+def unique_name(catalogue_name: str, launch_id: str) -> str:
+    """A served name that only this start has; whoever answers to it is the engine that was started.
+
+    It is the catalogue name with something behind it, so that it sorts after it: llama-server keeps its names sorted
+    and shows the first in its answers. No comma, for there it separates names."""
+    return f"{catalogue_name.replace(',', '_').strip()}~{launch_id.replace(',', '_')}"
 
 
 def tokenise(args: str | Sequence[str] | None) -> list[str]:
