@@ -1,6 +1,7 @@
 """What the scheduler is told and what it answers. Instants are integer milliseconds, durations float seconds.
 
-Words as behaviour.md section 1. Nothing here reads a clock, a file or the store.
+Nothing here reads a clock, a file or the store. What is made by the hundred thousand (decisions, steps) is a named tuple:
+as immutable as a frozen dataclass, at a third of the price.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 Millis = int
 Seconds = float
@@ -21,7 +22,7 @@ Why = Literal["reserved", "exclusive", "preload", "clearing", "short_gap", "over
 class Target:
     """A (model, preset) as one unit; `identity` is what two targets are compared by.
 
-    `load_seconds` is the estimate of section 4; it is no part of what makes two targets equal.
+    `load_seconds` is the estimate of how long it takes to load; it is no part of what makes two targets equal.
     """
 
     model: str
@@ -96,13 +97,12 @@ class ChannelInput:
     rules: Rules = Rules()
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(NamedTuple):
     """The answer for one instant.
 
     target None = nothing. `fallback` as "Failures, retries, fallback" says. `reservation` is the one that runs or is
     prepared. `committed` is to be given back with the next input. `until` is the first instant at which the answer
-    can change without a change of input; None = never.
+    can change without a change of input, given that it is acted on (the target becomes `current`); None = never.
     """
 
     target: Target | None
@@ -113,8 +113,7 @@ class Decision:
     until: Millis | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class PlanStep:
+class PlanStep(NamedTuple):
     """One step of a timetable; `running` is the reservation in force (who may call), else None."""
 
     at: Millis
