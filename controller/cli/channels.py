@@ -1,0 +1,264 @@
+"""`slotserve channels`, `channel …`, `plan` and `logs`."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from typing import Any
+
+import click
+
+from controller.cli import times
+from controller.cli.app import App
+from controller.cli.client import Refused, path_of
+from controller.cli.options import CHANNEL, command, name_of, split_model
+from controller.words import CATEGORIES, PHASES
+
+
+@click.command()
+@command
+def channels(app: App) -> None:
+    """Channels: what they run and why."""
+    with app.client() as client:
+        items = list(client.items("/channels"))
+    app.out({"items": items}, lambda: show_channels(app, items))
+
+
+@click.group()
+def channel() -> None:
+    """One channel: show, set, override, reload, retry."""
+
+
+@channel.command("show")
+@click.argument("name", type=CHANNEL)
+@command
+def show(app: App, name: str) -> None:
+    """Everything about one channel."""
+    with app.client() as client:
+        item = client.get(path_of("channels", name))
+    app.out(item, lambda: _show(app, item))
+
+
+@channel.command("set")
+@click.argument("name", type=CHANNEL)
+@click.option("--default", "default", metavar="MODEL[:PRESET]", help="What it serves outside bookings; '' = nothing.")
+@click.option("--lead", help="Minimum preload lead, for example 3m.")
+@click.option("--policy", multiple=True, metavar="NAME=VALUE", help="Booking rules, for example max_hours=8.")
+@command
+def set_(app: App, name: str, default: str | None, lead: str | None, policy: tuple[str, ...]) -> None:
+    """Set the default model, the preload lead or booking rules (administrators)."""
+    with app.client() as client:
+        body: dict[str, Any] = {}
+        if default is not None:
+            model, preset = split_model(default, _models(client)) if default else (None, None)
+            body |= {"default_model": model, "default_preset": preset}
+        if lead:
+            body["preload_lead_seconds"] = app.duration(lead, "--lead")
+        if policy:
+            body["policy"] = dict(_pair(p) for p in policy)
+        if not body:
+            raise click.UsageError("Nothing to set; name at least one option.")
+        item = client.patch(path_of("channels", name), body)
+    app.out(item, lambda: _show(app, item))
+
+
+@channel.command("override")
+@click.argument("name", type=CHANNEL)
+@click.argument("model", required=False, metavar="[MODEL[:PRESET]]")
+@click.option("--unload", is_flag=True, help="Load nothing.")
+@click.option("--clear", is_flag=True, help="End the override.")
+@click.option("--until", help="When it ends by itself; a booking that begins ends it too.")
+@click.option("--for", "duration", help="The same as a duration: 2h.")
+@command
+def override(
+    app: App, name: str, model: str | None, unload: bool, clear: bool, until: str | None, duration: str | None
+) -> None:
+    """Choose by hand what a channel runs (administrators)."""
+    if sum((bool(model), unload, clear)) != 1:
+        raise click.UsageError("Name a model, or --unload, or --clear.")
+    if until and duration:
+        raise click.UsageError("--until and --for exclude each other.")
+    end = app.instant(until, app.clock(), "--until") if until else None
+    if duration:
+        end = app.clock() + round(app.duration(duration, "--for") * 1000)
+    with app.client() as client:
+        where = path_of("channels", name) + "/override"
+        if clear:
+            item = client.delete(where)
+        else:
+            body: dict[str, Any] = {"until": times.rfc3339(end) if end else None}
+            if model:
+                body["model"], body["preset"] = split_model(model, _models(client))
+            else:
+                body["unload"] = True
+            item = client.put(where, body)
+
+    def people() -> None:
+        click.echo(f"{name}: the override is {'ended' if clear else 'set'}.")
+        for hint in item.get("hints") or []:
+            click.echo(hint.get("message", "") if isinstance(hint, dict) else hint)
+
+    app.out(item, people)
+
+
+@channel.command("reload")
+@click.argument("name", type=CHANNEL)
+@click.option("--reason")
+@command
+def reload(app: App, name: str, reason: str | None) -> None:
+    """Start the engine anew, without waiting for running requests."""
+    _post(app, name, "reload", reason, "is told to reload")
+
+
+@channel.command("retry")
+@click.argument("name", type=CHANNEL)
+@click.option("--reason")
+@command
+def retry(app: App, name: str, reason: str | None) -> None:
+    """Try a failed model again now."""
+    _post(app, name, "retry", reason, "is told to try again")
+
+
+@click.command()
+@click.argument("name", type=CHANNEL, metavar="CHANNEL")
+@click.option("--hours", type=click.IntRange(1, 48), default=24)
+@command
+def plan(app: App, name: str, hours: int) -> None:
+    """A channel's timetable: what it will run, from when, and why."""
+    with app.client() as client:
+        answer = client.get(path_of("channels", name) + "/plan", hours=hours)
+    rows = [
+        [
+            app.when(s["at"]),
+            name_of(s["target"]),
+            s["why"],
+            name_of(s["fallback"]) if isinstance(s.get("fallback"), dict) else s.get("fallback") or "",
+        ]
+        for s in answer["steps"]
+    ]
+    app.out(answer, lambda: app.table(["from", "target", "why", "fallback"], rows, "No plan yet."))
+
+
+@click.command()
+@click.argument("name", type=CHANNEL, metavar="CHANNEL")
+@click.option("-f", "--follow", is_flag=True, help="Go on until Ctrl-C.")
+@click.option("--previous", is_flag=True, help="The failed launch before.")
+@click.option("--bytes", "size", type=click.IntRange(1), default=65536, help="How much of the end to begin with.")
+@command
+def logs(app: App, name: str, follow: bool, previous: bool, size: int) -> None:
+    """The engine's own output, by offset."""
+    where, launch = path_of("channels", name) + "/log", "previous" if previous else None
+    with app.client() as client:
+        piece = client.get(where, offset=-size, limit=size, launch=launch)
+        if app.as_json and not follow:
+            app.out(piece, lambda: None)
+            return
+        while True:
+            _print_log(piece["text"])
+            more = bool(piece["text"])
+            if not more and (not follow or previous):
+                return
+            if not more:
+                time.sleep(1)
+            file, offset = piece.get("file"), piece["next_offset"]
+            piece = client.get(where, offset=offset, limit=65536, launch=launch)
+            if piece.get("file") != file:  # a new launch: from its beginning
+                piece = client.get(where, offset=0, limit=65536, launch=launch)
+
+
+def show_channels(app: App, items: list[dict[str, Any]]) -> None:
+    """The table of `channels` and `status`, with a line for what is wrong."""
+    rows = [
+        [
+            channel_name(c),
+            phase(c),
+            name_of(c.get("running") or c.get("target")),
+            c.get("why") or "",
+            app.when(c.get("until")),
+        ]
+        for c in items
+    ]
+    app.table(["channel", "state", "model", "why", "until"], rows, "No channels; a node brings them with its file.")
+    for item in items:
+        if item.get("failure"):
+            click.echo(f"{channel_name(item)}: {failure_line(app, item['failure'])}")
+
+
+def channel_name(item: dict[str, Any]) -> str:
+    """node/name of an answer."""
+    name = str(item.get("name", ""))
+    return name if "/" in name or not item.get("node") else f"{item['node']}/{name}"
+
+
+def phase(item: dict[str, Any]) -> str:
+    """The phase in a word or two, with the load's progress."""
+    load = item.get("load")
+    if item.get("fallback"):
+        return "fallback"
+    if item["phase"] == "loading" and load and load.get("estimated_seconds"):
+        return f"loading {load['elapsed_seconds']:.0f} of ~{load['estimated_seconds']:.0f} s"
+    return str(PHASES[item["phase"]][0]).lower() if item["phase"] in PHASES else str(item["phase"])
+
+
+def failure_line(app: App, failure: dict[str, Any]) -> str:
+    """A failure in one line: cause, the engine's words, how often, the next try."""
+    cause = CATEGORIES.get(failure.get("category", ""), failure.get("category", ""))
+    reason = failure.get("reason") or ""
+    text = reason if reason.lower().startswith(cause.lower()[:12]) else f"{cause}. {reason}".strip()
+    count = failure.get("count") or 1
+    tries = f" Failed {count} times" if count > 1 else " Failed once"
+    return (
+        text.rstrip(".")
+        + "."
+        + tries
+        + (f"; next try at {app.when(failure['retry_at'])}." if failure.get("retry_at") else ".")
+    )
+
+
+def _show(app: App, item: dict[str, Any]) -> None:
+    lines = [
+        ("channel", channel_name(item)),
+        ("state", phase(item)),
+        ("target", name_of(item.get("target"))),
+        ("running", name_of(item.get("running"))),
+        ("why", f"{item.get('why')}{' until ' + app.when(item['until']) if item.get('until') else ''}"),
+        ("default", name_of({"model": item.get("default_model"), "preset": item.get("default_preset")})),
+        ("preload lead", times.show_duration(item.get("preload_lead_seconds") or 0)),
+        ("in flight", item.get("in_flight")),
+        ("call it at", item.get("gateway_url")),
+    ]
+    for head, text in lines:
+        click.echo(f"{head:13} {text if text is not None else '-'}")
+    if item.get("failure"):
+        click.echo(f"{'failure':13} {failure_line(app, item['failure'])}")
+
+
+def _post(app: App, name: str, what: str, reason: str | None, said: str) -> None:
+    with app.client() as client:
+        answer = client.post(f"{path_of('channels', name)}/{what}", {"reason": reason} if reason else {})
+    app.out(answer, lambda: click.echo(f"{name} {said}."))
+
+
+def _models(client: Any) -> set[str]:
+    return {m["name"] for m in client.items("/models")}
+
+
+def _pair(text: str) -> tuple[str, Any]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise click.BadParameter(f"{text!r}: write NAME=VALUE", param_hint="--policy")
+    try:
+        return name, json.loads(value)
+    except ValueError:
+        return name, value
+
+
+def _print_log(text: str) -> None:
+    """As it is, but nothing in it may steer the terminal."""
+    if sys.stdout.isatty():
+        text = "".join(c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text)
+    click.echo(text, nl=False)
+
+
+__all__ = ["Refused", "channel", "channels", "logs", "plan"]

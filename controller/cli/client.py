@@ -1,0 +1,133 @@
+"""A thin client of the REST API: one call a method, every failure a sentence that says what to do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+import click
+import httpx
+
+Answer = Any
+
+
+class Refused(click.ClickException):
+    """The controller (or this machine) said no; the message says why. `code` is the API's, `status` the HTTP one."""
+
+    exit_code = 1
+
+    def __init__(self, message: str, status: int = 0, code: str = "", details: Any = None) -> None:
+        super().__init__(message)
+        self.status, self.code, self.details = status, code, details
+
+
+class Client:
+    """`url` is the console's address, with or without /api/v1. Close it, or use it as a context manager."""
+
+    def __init__(self, url: str, key: str, transport: httpx.BaseTransport | None = None, timeout: float = 30) -> None:
+        self.url = url.rstrip("/").removesuffix("/api/v1")
+        parts = urlsplit(self.url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise Refused(f"SLOTSERVE_URL: {url!r} is not an address; write http://host:8700")
+        self.key = key
+        self._http = httpx.Client(
+            base_url=self.url + "/api/v1",
+            headers={"Authorization": f"Bearer {key}", "Accept": "application/json"} if key else {},
+            timeout=timeout,
+            transport=transport,
+            trust_env=parts.hostname not in ("127.0.0.1", "localhost", "::1"),  # a proxy is not for this machine
+        )
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._http.close()
+
+    def get(self, path: str, **params: Any) -> Answer:
+        return self._call("GET", path, params=_clean(params))
+
+    def post(self, path: str, body: Any = None, **params: Any) -> Answer:
+        return self._call("POST", path, json=body if body is not None else {}, params=_clean(params))
+
+    def put(self, path: str, body: Any) -> Answer:
+        return self._call("PUT", path, json=body)
+
+    def patch(self, path: str, body: Any) -> Answer:
+        return self._call("PATCH", path, json=body)
+
+    def delete(self, path: str, body: Any = None) -> Answer:
+        return self._call("DELETE", path, **({"json": body} if body is not None else {}))
+
+    def items(self, path: str, most: int | None = None, **params: Any) -> Iterator[dict[str, Any]]:
+        """Every item of a list, page by page; `most` ends it early."""
+        cursor, sent = None, 0
+        while True:
+            page = self.get(path, limit=min(most - sent, 1000) if most else 1000, cursor=cursor, **params)
+            for item in page["items"]:
+                yield item
+                sent += 1
+                if most and sent >= most:
+                    return
+            cursor = page.get("next")
+            if not cursor:
+                return
+
+    def _call(self, method: str, path: str, **how: Any) -> Answer:
+        try:
+            answer = self._http.request(method, path.lstrip("/"), **how)
+        except httpx.TimeoutException:
+            raise Refused(f"no answer from {self.url} in time; look at its log, or try again") from None
+        except httpx.HTTPError as err:
+            raise Refused(
+                f"cannot reach {self.url} ({err}); is the controller up, and is SLOTSERVE_URL right?"
+            ) from None
+        if answer.is_success:
+            return answer.json() if answer.content else {}
+        raise _refusal(answer, self.url)
+
+
+def path_of(*parts: str) -> str:
+    """A path below /api/v1 from names that may hold anything: channel_path("channels", "local/a") keeps its slash."""
+    return "/" + "/".join(quote(p, safe="/") for p in parts)
+
+
+def _clean(params: dict[str, Any]) -> dict[str, Any]:
+    return {k: v for k, v in params.items() if v is not None}
+
+
+def _refusal(answer: httpx.Response, url: str) -> Refused:
+    try:
+        error = answer.json()["error"]
+        message, code, details = str(error["message"]), str(error.get("code", "")), error.get("details")
+    except (ValueError, KeyError, TypeError):
+        return Refused(
+            f"{url} answered {answer.status_code}, not as SlotServe does; is SLOTSERVE_URL right?", answer.status_code
+        )
+    if answer.status_code == 401:
+        message += " (slotserve login, or set SLOTSERVE_API_KEY)"
+    try:
+        whole = answer.json()
+    except ValueError:
+        whole = {}
+    lines = [message, *_ways_out(whole, details if isinstance(details, dict) else {})]
+    return Refused("\n".join(lines), answer.status_code, code, details)
+
+
+def _ways_out(body: dict[str, Any], details: dict[str, Any]) -> list[str]:
+    """Problems, what is in the way, and the nearest free times, a line each (they stand beside `error` or below it)."""
+    lines: list[str] = []
+    for problem in body.get("problems") or details.get("problems") or []:
+        text = problem.get("message") or problem.get("code") if isinstance(problem, dict) else problem
+        if text and text not in lines:
+            lines.append(f"  - {text}")
+    lines += [
+        f"  taken: {t.get('starts_at')} to {t.get('ends_at')} by {t.get('holder') or 'somebody'}"
+        for t in body.get("conflicts") or details.get("conflicts") or []
+    ]
+    lines += [
+        f"  free: {f.get('channel', '')} {f.get('starts_at')} to {f.get('ends_at')}"
+        for f in body.get("suggestions") or details.get("suggestions") or []
+    ]
+    return lines

@@ -1,0 +1,79 @@
+"""`slotserve`: the command line. Sub-commands are imported when they are called, so that `slotserve status` stays quick.
+
+Exit status 0; 1 = refused, with the reason on stderr; 2 = wrong usage.
+"""
+
+from __future__ import annotations
+
+import importlib
+
+import click
+
+from controller.cli.app import App
+
+# command -> (module, attribute, help in one line)
+COMMANDS: dict[str, tuple[str, str, str]] = {
+    "serve": ("server", "serve", "Run the controller: console, REST, planner and the nodes' port."),
+    "migrate": ("server", "migrate", "Bring the database to this version."),
+    "demo": ("demo", "demo", "Run a whole SlotServe on this machine, to try it out."),
+    "doctor": ("server", "doctor", "Look for what is wrong with settings, database and nodes."),
+    "settings": ("server", "settings", "Settings in force and where each comes from."),
+    "login": ("login", "login", "Store the controller's address and your API key."),
+    "status": ("status", "status", "What every channel does now, and your bookings."),
+    "nodes": ("nodes", "nodes", "GPU machines."),
+    "node": ("nodes", "node", "Add, cordon, uncordon or remove a node."),
+    "channels": ("channels", "channels", "Channels: what they run and why."),
+    "channel": ("channels", "channel", "One channel: show, set, override, reload, retry."),
+    "plan": ("channels", "plan", "A channel's timetable of the next hours."),
+    "logs": ("channels", "logs", "An engine's own output."),
+    "models": ("models", "models", "Models and where they lie."),
+    "presets": ("models", "presets", "Named engine parameters."),
+    "preset": ("models", "preset", "Add, edit or remove a preset."),
+    "book": ("booking", "book", "Book a channel for a model."),
+    "bookings": ("booking", "bookings", "Bookings: yours, or everybody's."),
+    "booking": ("booking", "booking", "One booking: show, edit, extend, end, cancel, approve, reject."),
+    "slots": ("booking", "slots", "The nearest free windows."),
+    "keys": ("people", "keys", "Your API keys."),
+    "key": ("people", "key", "Create or revoke an API key."),
+    "users": ("people", "users", "People."),
+    "user": ("people", "user", "Add, edit or disable a person."),
+    "notifications": ("reports", "notifications", "What you have been told."),
+    "audit": ("reports", "audit", "Who did what, and when."),
+    "usage": ("reports", "usage", "Requests and GPU time."),
+}
+
+
+class Lazy(click.Group):
+    """A group whose commands live in modules that are imported on use."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name not in COMMANDS:
+            return None
+        module, attribute, _ = COMMANDS[name]
+        found: click.Command = getattr(importlib.import_module(f"controller.cli.{module}"), attribute)
+        return found
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """From the table alone: help imports nothing."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, row[2]) for name, row in COMMANDS.items()])
+
+
+@click.group(cls=Lazy, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(package_name="slotserve", prog_name="slotserve")
+@click.option("--json", "as_json", is_flag=True, help="Answers as JSON, for scripts (also after the command).")
+@click.pass_context
+def main(ctx: click.Context, /, as_json: bool) -> None:
+    """Time slots for shared GPU machines that serve language models.
+
+    SLOTSERVE_URL and SLOTSERVE_API_KEY say where the controller is and who you are; `slotserve login` stores both.
+    """
+    ctx.obj = ctx.obj or App()
+    ctx.obj.as_json = ctx.obj.as_json or as_json
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,55 @@
+"""What commands share: `--json`, the App as first argument, names of channels and models."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from controller.cli.app import App
+
+
+def command(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Gives the function the App first and adds `--json`."""
+
+    @click.option("--json", "as_json", is_flag=True, help="Answer as JSON, for scripts.")
+    @click.pass_context
+    @functools.wraps(function)
+    def wrapped(ctx: click.Context, /, as_json: bool, **kwargs: Any) -> Any:
+        app = ctx.find_object(App) or App()
+        app.as_json = app.as_json or as_json
+        return function(app, **kwargs)
+
+    return wrapped
+
+
+class ChannelName(click.ParamType[str]):
+    """`node/name`."""
+
+    name = "node/name"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        node, slash, channel = str(value).partition("/")
+        if not slash or not node or not channel or "/" in channel:
+            self.fail(f"{value!r}: a channel is named node/name, for example gpu-a01/main", param, ctx)
+        return str(value)
+
+
+CHANNEL = ChannelName()
+
+
+def name_of(pair: dict[str, Any] | None) -> str:
+    """{model, preset} as `model:preset`, `model`, or a dash for nothing."""
+    if not pair or not pair.get("model"):
+        return "-"
+    return f"{pair['model']}:{pair['preset']}" if pair.get("preset") else str(pair["model"])
+
+
+def split_model(text: str, known: set[str]) -> tuple[str, str | None]:
+    """MODEL[:PRESET]; a name that is a model as it stands wins, for names may hold colons."""
+    if text in known or ":" not in text:
+        return text, None
+    model, _, preset = text.rpartition(":")
+    return (model, preset) if model and preset else (text, None)
