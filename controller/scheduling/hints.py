@@ -1,0 +1,127 @@
+"""What a person is told beside a booking or an override: nothing here refuses anything.
+
+Each hint has a stable code, an English sentence with %(name)s places (gettext's message id) and the values for it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from controller.scheduling.targets import decide
+from controller.scheduling.types import ChannelInput, Millis, Rules, Seconds, Target
+
+
+@dataclass(frozen=True, slots=True)
+class Hint:
+    """`str(hint)` is the English sentence."""
+
+    code: str
+    message: str
+    values: Mapping[str, str | int | float] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return self.message % self.values
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbour:
+    """The booking before, on the same channel. `target` None = exclusive."""
+
+    end: Millis
+    target: Target | None
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """How a booking will begin: load(target) unrounded, when it will about be ready, and the hints."""
+
+    load_seconds: Seconds
+    ready_at: Millis
+    exceeds_gpu_memory: bool
+    hints: tuple[Hint, ...]
+
+
+def outlook(
+    target: Target | None,
+    start: Millis,
+    now: Millis,
+    rules: Rules,
+    drain: Seconds,
+    before: Neighbour | None = None,
+    running: str | None = None,
+    size_bytes: int = 0,
+    gpu_memory_bytes: int = 0,
+) -> Outlook:
+    """What the booking dialog, check, create and approve say.
+
+    target: None for an exclusive booking. before: the booking that ends at or before `start`, if any. running: identity
+    of what runs on the channel now. size_bytes: all weight files; gpu_memory_bytes: 0 where unknown or without GPU.
+    """
+    load = 0.0 if target is None else target.load_seconds
+    touches = before is not None and before.end == start
+    exceeds = exceeds_gpu_memory(size_bytes, gpu_memory_bytes)
+    hints = []
+    if touches and before is not None:
+        hints.append(_touching(target, before, rules, drain))
+    if exceeds:
+        hints.append(Hint("exceeds_gpu_memory", "The model's files are larger than the channel's GPU memory."))
+    return Outlook(load, _ready_at(target, start, now, rules, before, running), exceeds, tuple(hints))
+
+
+def exceeds_gpu_memory(size_bytes: int, gpu_memory_bytes: int) -> bool:
+    """Whether a model's files are larger than the channel's GPUs together; unknown memory never is."""
+    return 0 < gpu_memory_bytes < size_bytes
+
+
+def override_hint(channel: ChannelInput, now: Millis) -> Hint | None:
+    """For an override that is set now: that it has no effect yet, where the next booking has been chosen already, or
+    only after the booking that runs. `channel` is the input without the new override."""
+    decision = decide(channel, now)
+    if decision.reservation is None:
+        return None
+    if decision.why in ("preload", "clearing", "short_gap"):
+        return Hint(
+            "override_without_effect",
+            "The next booking is being prepared: the override has no effect before it, and ends with it.",
+            {"starts_at_ms": decision.reservation.start},
+        )
+    return Hint(
+        "override_after_booking",
+        "A booking is running: the override takes over at its end.",
+        {"ends_at_ms": decision.reservation.end},
+    )
+
+
+def _touching(target: Target | None, before: Neighbour, rules: Rules, drain: Seconds) -> Hint:
+    if target is None:
+        seconds = math.ceil(drain + rules.stop_timeout)
+        if before.target is None:
+            return Hint("no_reload", "The card is clear already: the booking before is exclusive too.")
+        text = "Up to %(seconds)d s at the start go to clearing the card."
+        return Hint("clearing_at_start", text, {"seconds": seconds})
+    if before.target is not None and before.target.identity == target.identity:
+        return Hint("no_reload", "No reload: the booking before uses the same model and preset.")
+    text = "About %(seconds)d s at the start go to loading."
+    return Hint("loading_at_start", text, {"seconds": math.ceil(target.load_seconds)})
+
+
+def _ready_at(
+    target: Target | None, start: Millis, now: Millis, rules: Rules, before: Neighbour | None, running: str | None
+) -> Millis:
+    """The later of the start and the end of a load that begins when the rules let it begin."""
+    begins = max(start, now)
+    if target is None:
+        return begins
+    if before is not None and before.end >= now:
+        there = before.end == start and before.target is not None and before.target.identity == target.identity
+        free = before.end
+    else:
+        there = running == target.identity and start <= now
+        free = now
+    if there:
+        return begins
+    load = math.ceil(target.load_seconds * 1000)
+    lead = math.floor(max(target.load_seconds + rules.buffer, rules.lead) * 1000)
+    return max(begins, max(free, start - lead) + load)

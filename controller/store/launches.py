@@ -1,0 +1,173 @@
+"""What a (model, preset) would be started with on a channel: the launch whose identity tells targets apart.
+
+Launches are plain dictionaries, for they are kept in JSON columns (what a running reservation was started with, what a
+channel was last decided to run) and compared by `identity`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, NamedTuple, TypedDict
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from agent.engines import choose
+from agent.engines.base import ArgumentError, tokenise
+from controller.scheduling.types import identity_of
+from controller.store.estimates import LoadTimes, read_load_times
+from controller.store.tables import Channel, Node, NodeModel, Preset
+
+DISK_READ_MBPS = 500.0
+
+
+class Launch(TypedDict):
+    """See `resolve`; `load_timeout_seconds` None = the setting in force."""
+
+    identity: str
+    model: str
+    preset: str | None
+    engine: str
+    args: list[str]
+    env: dict[str, str]
+    load_timeout_seconds: float | None
+    load_seconds: float
+
+
+def resolve(
+    session: Session,
+    channel_row: Channel,
+    node_row: Node,
+    model: str,
+    preset: str | None,
+    disk_mbps: float = DISK_READ_MBPS,
+) -> Launch | None:
+    """What the channel would start for (model, preset) now, with its identity and load estimate; None where it could
+    not: the model does not lie on the node or no engine of the channel loads it, the preset is unknown or deleted.
+
+    `disk_mbps` is the controller's setting; the node's own wins. Three statements.
+    """
+    catalogue = read_catalogue(session, (node_row.id,), (model,))
+    return catalogue.available(
+        node_row.id, channel_row.engines, model, preset, disk_read_mbps(node_row.own_settings, disk_mbps)
+    )
+
+
+def disk_read_mbps(own_settings: Mapping[str, Any] | None, default: float) -> float:
+    """The reading speed that a node's estimates are made with: its own setting, else the controller's."""
+    own = (own_settings or {}).get("disk_read_mbps")
+    return float(own) if own else default
+
+
+class _Model(NamedTuple):
+    format: str
+    size_bytes: int
+    gone: bool
+
+
+class _Preset(NamedTuple):
+    engine: str
+    args: Sequence[Any]
+    env: Mapping[str, Any]
+    load_timeout_seconds: float | None
+    deleted: bool
+
+
+class Catalogue:
+    """Models, presets and load times of some nodes, read once; answers for any channel of theirs."""
+
+    def __init__(
+        self,
+        models: Mapping[tuple[str, str], _Model],
+        presets: Mapping[tuple[str, str], _Preset],
+        load_times: LoadTimes,
+    ) -> None:
+        self._models = models
+        self._presets = presets
+        self._load_times = load_times
+        self._made: dict[tuple[str, tuple[str, ...], str, str | None, float], Launch] = {}
+
+    def available(
+        self, node_id: str, engines: Sequence[str], model: str, preset: str | None, disk_mbps: float
+    ) -> Launch | None:
+        """As `resolve` says."""
+        known = self._models.get((node_id, model))
+        if known is None or known.gone:
+            return None
+        if preset is None:
+            engine = choose(engines, known.format)
+            if engine is None:
+                return None
+        else:
+            found = self._presets.get((model, preset))
+            if found is None or found.deleted or (engines and found.engine not in engines):
+                return None
+        return self.launch(node_id, engines, model, preset, disk_mbps)
+
+    def launch(self, node_id: str, engines: Sequence[str], model: str, preset: str | None, disk_mbps: float) -> Launch:
+        """What is to be planned for (model, preset), whatever is missing: the node looks before it starts anything, says
+        what it lacks, and serves the fallback meanwhile. A deleted preset goes on as it was."""
+        key = (node_id, tuple(engines), model, preset, disk_mbps)
+        made = self._made.get(key)
+        if made is None:
+            made = self._made[key] = self._make(*key)
+        return made
+
+    def _make(self, node_id: str, engines: Sequence[str], model: str, preset: str | None, disk_mbps: float) -> Launch:
+        known = self._models.get((node_id, model))
+        found = None if preset is None else self._presets.get((model, preset))
+        if found is None:
+            engine = (choose(engines, known.format) if known else None) or next(iter(engines), "")
+            args, env, timeout = [], {}, None
+        else:
+            engine, timeout = found.engine, found.load_timeout_seconds
+            args = _tokens(found.args)
+            env = {str(name): str(value) for name, value in sorted((found.env or {}).items())}
+        return Launch(
+            identity=identity_of(model, preset, engine, args, env),
+            model=model,
+            preset=preset,
+            engine=engine,
+            args=args,
+            env=env,
+            load_timeout_seconds=timeout,
+            load_seconds=self._load_times.seconds(node_id, model, preset, known.size_bytes if known else 0, disk_mbps),
+        )
+
+    def load_seconds(self, node_id: str, model: str, preset: str | None, disk_mbps: float) -> float:
+        """The load estimate of a target alone."""
+        known = self._models.get((node_id, model))
+        return self._load_times.seconds(node_id, model, preset, known.size_bytes if known else 0, disk_mbps)
+
+
+def read_catalogue(session: Session, node_ids: Collection[str], models: Collection[str]) -> Catalogue:
+    """Everything that launches of these models on these nodes depend on. Three statements, however many there are."""
+    rows = session.execute(
+        select(NodeModel.node_id, NodeModel.name, NodeModel.format, NodeModel.size_bytes, NodeModel.gone_at).where(
+            NodeModel.node_id.in_(node_ids), NodeModel.name.in_(models)
+        )
+    )
+    found = {(r.node_id, r.name): _Model(r.format, r.size_bytes, r.gone_at is not None) for r in rows}
+    presets: dict[tuple[str, str], _Preset] = {}
+    for r in session.execute(
+        select(
+            Preset.model,
+            Preset.name,
+            Preset.engine,
+            Preset.args,
+            Preset.env,
+            Preset.load_timeout_seconds,
+            Preset.deleted_at,
+        )
+        .where(Preset.model.in_(models))
+        .order_by(Preset.deleted_at.is_(None), Preset.deleted_at, Preset.id)  # the one in force comes last and wins
+    ):
+        presets[r.model, r.name] = _Preset(r.engine, r.args, r.env, r.load_timeout_seconds, r.deleted_at is not None)
+    return Catalogue(found, presets, read_load_times(session, node_ids, models))
+
+
+def _tokens(args: Any) -> list[str]:
+    try:
+        return tokenise(args)
+    except ArgumentError:  # refused when a preset is saved; a row written otherwise must not stop the planning
+        return [str(args)]
