@@ -1,0 +1,201 @@
+"""The fleet's own certificate authority: made at the controller's first start, kept in <state>/ca.
+
+Nodes trust this CA only, and are known by the common name of the certificate that it gave them. One server
+certificate serves both ports; it is made anew when its hosts change or it nears its end.
+"""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+import os
+import secrets
+import socket
+import tempfile
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+CA_DAYS = 20 * 365
+SERVER_DAYS = 397
+CLIENT_DAYS = 90
+SKEW = datetime.timedelta(hours=1)  # a node whose clock is behind must still find its certificate valid
+RENEW_BEFORE = datetime.timedelta(days=60)
+
+
+class RequestRefused(ValueError):
+    """A certificate request cannot be signed; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Issued:
+    """A client certificate; `serial` in hexadecimal, as it is kept with the node."""
+
+    pem: str
+    serial: str
+
+
+class CertificateAuthority:
+    """Opens the CA below `folder`, or makes it. `hosts`: names and addresses that nodes dial."""
+
+    def __init__(self, folder: Path, hosts: Iterable[str] = ()) -> None:
+        self._folder = folder
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._hosts = tuple(dict.fromkeys(("localhost", "127.0.0.1", "::1", socket.gethostname(), *hosts)))
+        if not (folder / "ca.crt").exists():
+            self._make_ca()
+        self._ca = x509.load_pem_x509_certificate((folder / "ca.crt").read_bytes())
+        self._key = _load_key(folder / "ca.key")
+
+    def certificate_pem(self) -> str:
+        """The CA's certificate, for join strings."""
+        return self._ca.public_bytes(serialization.Encoding.PEM).decode()
+
+    def server_pair(self) -> tuple[bytes, bytes]:
+        """(private key, certificate chain) in PEM for both ports, made anew when it has to be."""
+        crt, key = self._folder / "server.crt", self._folder / "server.key"
+        if not (crt.exists() and key.exists() and self._still_good(x509.load_pem_x509_certificate(crt.read_bytes()))):
+            private = ec.generate_private_key(ec.SECP256R1())
+            names = [_san(h) for h in self._hosts]
+            certificate = self._sign(
+                "slotserve controller", private.public_key(), SERVER_DAYS, ExtendedKeyUsageOID.SERVER_AUTH, names
+            )
+            write_private(key, _key_pem(private))
+            write_private(crt, certificate.public_bytes(serialization.Encoding.PEM), 0o644)
+        return key.read_bytes(), crt.read_bytes()
+
+    def sign_csr(self, csr_pem: str, node: str) -> Issued:
+        """A client certificate with common name `node` for the request's key; the request's own subject is ignored.
+
+        Raises RequestRefused where the request is none, or its signature does not prove that the sender has the key.
+        """
+        public = checked_request(csr_pem)
+        certificate = self._sign(node, public, CLIENT_DAYS, ExtendedKeyUsageOID.CLIENT_AUTH, [])
+        pem = certificate.public_bytes(serialization.Encoding.PEM).decode()
+        return Issued(pem, f"{certificate.serial_number:x}")
+
+    def _still_good(self, certificate: x509.Certificate) -> bool:
+        try:
+            certificate.verify_directly_issued_by(self._ca)
+            names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        except (x509.ExtensionNotFound, ValueError, TypeError, InvalidSignature):
+            return False
+        return set(names) == {_san(h) for h in self._hosts} and certificate.not_valid_after_utc > _now() + RENEW_BEFORE
+
+    def _make_ca(self) -> None:
+        key = ec.generate_private_key(ec.SECP256R1())
+        name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"SlotServe CA {secrets.token_hex(4)}")])
+        usage = x509.KeyUsage(
+            digital_signature=True,
+            key_cert_sign=True,
+            crl_sign=True,
+            content_commitment=False,
+            key_encipherment=False,
+            data_encipherment=False,
+            key_agreement=False,
+            encipher_only=False,
+            decipher_only=False,
+        )
+        certificate = (
+            x509.CertificateBuilder()
+            .subject_name(name)
+            .issuer_name(name)
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(_now() - SKEW)
+            .not_valid_after(_now() + datetime.timedelta(days=CA_DAYS))
+            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+            .add_extension(usage, critical=True)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+            .sign(key, hashes.SHA256())
+        )
+        write_private(self._folder / "ca.key", _key_pem(key))  # first: a certificate without its key is of no use
+        write_private(self._folder / "ca.crt", certificate.public_bytes(serialization.Encoding.PEM), 0o644)
+
+    def _sign(
+        self,
+        common_name: str,
+        public: ec.EllipticCurvePublicKey,
+        days: int,
+        usage: x509.ObjectIdentifier,
+        names: list[x509.GeneralName],
+    ) -> x509.Certificate:
+        builder = (
+            x509.CertificateBuilder()
+            .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)]))
+            .issuer_name(self._ca.subject)
+            .public_key(public)
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(_now() - SKEW)
+            .not_valid_after(_now() + datetime.timedelta(days=days))
+            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+            .add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
+            .add_extension(
+                x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()),
+                critical=False,
+            )
+        )
+        if names:
+            builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
+        return builder.sign(self._key, hashes.SHA256())
+
+
+def checked_request(csr_pem: str) -> ec.EllipticCurvePublicKey:
+    """The public key of a certificate request. Raises RequestRefused in words."""
+    try:
+        request = x509.load_pem_x509_csr(csr_pem.encode())
+    except ValueError as err:
+        raise RequestRefused("csr_pem is not a certificate request in PEM form") from err
+    if not request.is_signature_valid:
+        raise RequestRefused("csr_pem: its signature does not match its key")
+    public = request.public_key()
+    if not isinstance(public, ec.EllipticCurvePublicKey):
+        raise RequestRefused("csr_pem: the key must be an elliptic-curve key (P-256)")
+    return public
+
+
+def write_private(path: Path, data: bytes, mode: int = 0o600) -> None:
+    """Writes a file whole: temporary file in the same folder, fsync, rename."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.name)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            os.fchmod(file.fileno(), mode)
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+
+
+def _load_key(path: Path) -> ec.EllipticCurvePrivateKey:
+    key = serialization.load_pem_private_key(path.read_bytes(), password=None)
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise ValueError(f"{path}: not an elliptic-curve key")
+    return key
+
+
+def _san(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host.strip("[]")))
+    except ValueError:
+        return x509.DNSName(host)
+
+
+def _now() -> datetime.datetime:
+    return datetime.datetime.fromtimestamp(int(time.time()), datetime.UTC)

@@ -1,0 +1,204 @@
+"""The controller's copy of the engines' output: the last 10 MB a channel, as files, so that an offline node can be explained.
+
+<dir>/<node>/<channel>/<launch>.json       what the launch was
+<dir>/<node>/<channel>/<launch>.<offset>   its output from that byte on, in segments: the oldest go first
+
+Offsets are bytes of the launch's whole output; they stay true when segments are gone.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import shutil
+import threading
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from controller.fleet.ca import write_private
+
+log = logging.getLogger(__name__)
+SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+CAP = 10_000_000
+SEGMENT = 1_000_000
+READ_LIMIT = 1_000_000
+LAUNCHES = 50  # kept a channel: an engine that fails at once writes many short logs
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """What a log belongs to."""
+
+    id: str
+    launched_at: int
+    model: str
+    preset: str | None
+    reservation_id: str
+    ended: bool = False
+    failed: bool = False
+
+
+class LogStore:
+    """Thread-safe. `cap` bytes a channel."""
+
+    def __init__(self, folder: Path, cap: int = CAP, segment: int = SEGMENT) -> None:
+        self._folder, self._cap, self._segment = folder, cap, segment
+        self._lock = threading.Lock()
+
+    def append(self, node: str, channel: str, launch: Launch, offset: int, data: bytes) -> int:
+        """Keeps a piece and returns the offset after everything that is kept.
+
+        Bytes that are there already are passed over; a piece further on leaves a gap (the node has lost what was
+        between). Raises ValueError for names that could leave the folder.
+        """
+        folder = self._channel(node, channel)
+        if not SAFE.fullmatch(launch.id):
+            raise ValueError(f"launch_id {launch.id!r} is not a name")
+        with self._lock:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._describe(folder, launch)
+            segments = _segments(folder, launch.id)
+            end = segments[-1][0] + segments[-1][2] if segments else 0
+            if not data or offset + len(data) <= end:
+                return end
+            if offset < end:
+                data, offset = data[end - offset :], end
+            if segments and offset == end and segments[-1][2] < self._segment:
+                path = segments[-1][1]
+            else:
+                path = folder / f"{launch.id}.{offset:016d}"
+            with path.open("ab") as file:
+                file.write(data)
+            self._trim(folder)
+            return offset + len(data)
+
+    def read(self, node: str, channel: str, offset: int, limit: int, launch: str = "current") -> dict[str, Any] | None:
+        """A part of a launch's output as text; see controller.context.EngineLogs."""
+        with self._lock:
+            chosen = self._choose(self._known(node, channel), launch)
+            if chosen is None:
+                return None
+            segments = _segments(self._channel(node, channel), chosen.id)
+            first = segments[0][0] if segments else 0
+            end = segments[-1][0] + segments[-1][2] if segments else 0
+            start = max(first, end + offset) if offset < 0 else min(max(first, offset), end)
+            data, start = _bytes(segments, start, max(0, min(limit, READ_LIMIT)))
+        if not (chosen.ended and start + len(data) == end):
+            data = data[: len(data) - _unfinished(data)]
+        return {
+            "file": f"{channel}-{chosen.id}.log",
+            "offset": start,
+            "next_offset": start + len(data),
+            "text": data.decode("utf-8", "replace"),
+            "ended": chosen.ended,
+        }
+
+    def launches(self, node: str, channel: str) -> list[dict[str, Any]]:
+        """Newest first: {id, launched_at, model, preset, reservation_id, ended, failed, size}."""
+        with self._lock:
+            folder = self._channel(node, channel)
+            return [
+                {**asdict(launch), "size": sum(s[2] for s in _segments(folder, launch.id))}
+                for launch in self._known(node, channel)
+            ]
+
+    def forget(self, node: str, channel: str) -> None:
+        """Removes a channel's logs."""
+        with self._lock:
+            shutil.rmtree(self._channel(node, channel), ignore_errors=True)
+
+    def _channel(self, node: str, channel: str) -> Path:
+        for name in (node, channel):
+            if not SAFE.fullmatch(name):
+                raise ValueError(f"{name!r} is not a name")
+        return self._folder / node / channel
+
+    def _describe(self, folder: Path, launch: Launch) -> None:
+        path = folder / f"{launch.id}.json"
+        text = json.dumps(asdict(launch))
+        if not path.exists() or path.read_text() != text:
+            write_private(path, text.encode())
+
+    def _known(self, node: str, channel: str) -> list[Launch]:
+        found = []
+        for path in self._channel(node, channel).glob("*.json"):
+            try:
+                found.append(Launch(**json.loads(path.read_text())))
+            except (OSError, ValueError, TypeError) as err:
+                log.warning("log record not readable path=%s error=%r", path, str(err))
+        return sorted(found, key=lambda x: (x.launched_at, x.id), reverse=True)
+
+    def _choose(self, known: list[Launch], launch: str) -> Launch | None:
+        if launch == "current":
+            return known[0] if known else None
+        if launch == "previous":
+            return next((x for x in known[1:] if x.failed), None)
+        return next((x for x in known if x.id == launch), None)
+
+    def _trim(self, folder: Path) -> None:
+        """Removes the oldest segments over the cap; the last words of the newest failed launch stay longest."""
+        known = self._known(folder.parent.name, folder.name)
+        for launch in known[LAUNCHES:]:
+            for _, path, _ in _segments(folder, launch.id):
+                path.unlink(missing_ok=True)
+        sizes = [(launch, s) for launch in reversed(known) for s in _segments(folder, launch.id)]
+        total = sum(s[2] for _, s in sizes)
+        failed = next((x.id for x in known if x.failed), None)
+        kept = [s for x, s in sizes if x.id == failed][-1:] + [s for x, s in sizes if known and x.id == known[0].id][
+            -1:
+        ]
+        for _, segment in sizes:
+            if total <= self._cap:
+                break
+            if segment not in kept:
+                segment[1].unlink(missing_ok=True)
+                total -= segment[2]
+        for launch in known[1:]:
+            if not _segments(folder, launch.id):
+                (folder / f"{launch.id}.json").unlink(missing_ok=True)
+
+
+Segment = tuple[int, Path, int]  # offset, file, bytes
+
+
+def _segments(folder: Path, launch_id: str) -> list[Segment]:
+    found = []
+    for path in folder.glob(f"{launch_id}.*"):
+        tail = path.name[len(launch_id) + 1 :]
+        if tail.isdigit():
+            found.append((int(tail), path, path.stat().st_size))
+    return sorted(found)
+
+
+def _bytes(segments: list[Segment], start: int, limit: int) -> tuple[bytes, int]:
+    """Up to `limit` bytes from `start` on, and where they really start (after a gap)."""
+    out = bytearray()
+    at = start
+    for offset, path, size in segments:
+        if offset + size <= at:
+            continue
+        if offset > at:
+            if out:
+                break  # a gap: the next call starts behind it
+            at = start = offset
+        with path.open("rb") as file:
+            file.seek(at - offset)
+            piece = file.read(limit - len(out))
+        out += piece
+        at += len(piece)
+        if len(out) >= limit:
+            break
+    return bytes(out), start
+
+
+def _unfinished(data: bytes) -> int:
+    """Bytes at the end that begin a UTF-8 character without ending it."""
+    for back in range(1, min(4, len(data)) + 1):
+        byte = data[-back]
+        if byte & 0xC0 == 0x80:
+            continue
+        need = 1 if byte < 0x80 else 2 if byte >> 5 == 6 else 3 if byte >> 4 == 14 else 4 if byte >> 3 == 30 else 1
+        return back if back < need else 0
+    return 0

@@ -1,0 +1,44 @@
+"""Who is at the other end of a stream: the common name and serial of its client certificate."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+import grpc
+from cryptography import x509
+from cryptography.x509.oid import NameOID
+
+from controller.fleet.records import NodeRefused, Records
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """`ends_at`: ms at which the certificate runs out."""
+
+    node: str
+    serial: str
+    ends_at: int
+
+
+def peer_of(context: grpc.aio.ServicerContext) -> Peer:
+    """The peer of a mutual-TLS stream. Raises NodeRefused where there is none (gRPC lets nobody in without)."""
+    pem = context.auth_context().get("x509_pem_cert")
+    if not pem:
+        raise NodeRefused("no client certificate; enrol this node")
+    certificate = x509.load_pem_x509_certificate(pem[0])
+    names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+    if len(names) != 1:
+        raise NodeRefused("the client certificate has no single common name; enrol this node again")
+    ends = int(certificate.not_valid_after_utc.timestamp() * 1000)
+    return Peer(str(names[0].value), f"{certificate.serial_number:x}", ends)
+
+
+async def admitted(context: grpc.aio.ServicerContext, records: Records) -> tuple[Peer, str]:
+    """The peer and its node id, or the stream is aborted with the reason."""
+    try:
+        peer = peer_of(context)
+        return peer, await asyncio.to_thread(records.check, peer.node, peer.serial)
+    except NodeRefused as err:
+        await context.abort(grpc.StatusCode.PERMISSION_DENIED, str(err))
+        raise  # not reached: abort raises

@@ -1,0 +1,232 @@
+"""What nodes report, written into the store: one short transaction a report, repeated reports change nothing.
+
+Called in worker threads (`asyncio.to_thread`), never on the event loop. Every write that can change a target touches
+the node's channels, so that the planner looks at them at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from controller.fleet import reports
+from controller.store.session import Store, Write
+from controller.store.tables import Channel, Load, Node, NodeModel, Usage
+from protos import fleet_pb2
+
+
+class NodeRefused(Exception):
+    """This node may not connect; the message is for its log."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """What people are told once; `subject` is "node/channel"."""
+
+    id: str
+    kind: str
+    node_id: str
+    channel_id: str | None
+    subject: str
+    text: str
+    at: int
+    reservation_id: str
+    category: str
+    reason: str
+
+
+class Records:
+    """One a process. `clock` gives ms."""
+
+    def __init__(self, store: Store, clock: Callable[[], int]) -> None:
+        self._store, self._clock = store, clock
+
+    def check(self, name: str, serial: str) -> str:
+        """The node's id. Raises NodeRefused where it is unknown, removed, or has a newer certificate than this one."""
+        with self._store.read() as session:
+            return _known(session, name, serial).id
+
+    def hello(self, name: str, serial: str, hello: fleet_pb2.Hello) -> str:
+        """Takes what a node declares of itself; channels it no longer declares are gone. Returns the node's id."""
+        with self._store.write() as session:
+            node = _known(session, name, serial)
+            now = self._clock()
+            node.version = hello.version
+            node.last_seen_at = now
+            node.own_settings = reports.own_settings(hello.own_settings)
+            node.gateway_urls = list(hello.gateway_urls)
+            rows = {c.name: c for c in session.scalars(select(Channel).where(Channel.node_id == node.id))}
+            for said in hello.channels:
+                row = rows.pop(said.name, None)
+                if row is None:
+                    row = Channel(node_id=node.id, name=said.name, created_at=now)
+                    session.add(row)
+                row.gone_at = None
+                row.gpu_uuids = list(said.gpu_uuids)
+                row.gpu_memory_bytes = said.gpu_memory_bytes
+                row.engines = list(said.engines)
+            for row in rows.values():
+                row.gone_at = row.gone_at or now
+            session.flush()
+            _touch_node(session, node.id)
+            return node.id
+
+    def left(self, node_id: str) -> None:
+        """The node's stream has ended."""
+        with self._store.write() as session:
+            if node := session.get(Node, node_id):
+                node.last_seen_at = self._clock()
+
+    def gpus(self, node_id: str, gpus: list[dict[str, Any]]) -> None:
+        """The cards of a node: what lasts of them, not how full they are."""
+        with self._store.write() as session:
+            if (node := session.get(Node, node_id)) and node.gpus != gpus:
+                node.gpus = gpus
+
+    def loads(self, node_id: str, results: list[fleet_pb2.LoadResult]) -> None:
+        """Loads as the node measured them; the estimates of every channel of the node may change with them."""
+        with self._store.write() as session:
+            known = _existing(session, Load, [r.id for r in results])
+            channels = _channel_ids(session, node_id)
+            for result in results:
+                if result.id in known:
+                    continue
+                known.add(result.id)
+                session.add(
+                    Load(
+                        id=result.id,
+                        node_id=node_id,
+                        channel_id=channels.get(result.channel),
+                        model=result.model,
+                        preset=result.preset if result.HasField("preset") else None,
+                        identity=result.identity,
+                        ok=result.ok,
+                        seconds=result.seconds,
+                        at=result.at_ms,
+                    )
+                )
+            session.touch(*channels.values())
+
+    def usage(self, node_id: str, rows: list[fleet_pb2.UsageRow]) -> None:
+        """Requests as the gateway counted them."""
+        with self._store.write() as session:
+            known = _existing(session, Usage, [r.id for r in rows])
+            for row in rows:
+                if row.id in known:
+                    continue
+                known.add(row.id)
+                session.add(
+                    Usage(
+                        id=row.id,
+                        node_id=node_id,
+                        channel=row.channel,
+                        model=row.model,
+                        key_id=row.key_id,
+                        user_id=row.user_id,
+                        at=row.at_ms,
+                        duration=row.duration_seconds,
+                        first_byte=row.first_byte_seconds,
+                        status=row.status,
+                        outcome=row.outcome,
+                        bytes_in=row.bytes_in,
+                        bytes_out=row.bytes_out,
+                    )
+                )
+
+    def inventory(self, node_id: str, said: fleet_pb2.Inventory) -> bool:
+        """The models on a node's disks, whole; True when something has changed."""
+        with self._store.read() as session:
+            have = {m.name: _model(m) for m in session.scalars(select(NodeModel).where(NodeModel.node_id == node_id))}
+        now = self._clock()
+        fresh = {
+            m.name: (m.path, m.size_bytes, m.format, m.incomplete, m.detail, list(m.channels), False)
+            for m in said.models
+        }
+        if fresh == {n: m for n, m in have.items() if not m[-1]}:
+            return False
+        with self._store.write() as session:
+            rows = {m.name: m for m in session.scalars(select(NodeModel).where(NodeModel.node_id == node_id))}
+            for m in said.models:
+                row = rows.pop(m.name, None)
+                if row is None:
+                    row = NodeModel(node_id=node_id, name=m.name)
+                    session.add(row)
+                row.path, row.size_bytes, row.format = m.path, m.size_bytes, m.format
+                row.incomplete, row.detail, row.channels = m.incomplete, m.detail, list(m.channels)
+                row.seen_at, row.gone_at = now, None
+            for row in rows.values():
+                row.gone_at = row.gone_at or now
+            session.flush()
+            _touch_node(session, node_id)
+        return True
+
+    def event(self, node_id: str, name: str, event: fleet_pb2.Event, tell: Callable[[Write, Event], None]) -> None:
+        """Has an event told (`tell` makes the notices, in the same transaction)."""
+        with self._store.write() as session:
+            channel = session.scalars(
+                select(Channel).where(Channel.node_id == node_id, Channel.name == event.channel)
+            ).one_or_none()
+            tell(
+                session,
+                Event(
+                    id=event.id,
+                    kind=event.kind,
+                    node_id=node_id,
+                    channel_id=channel.id if channel else None,
+                    subject=f"{name}/{event.channel}",
+                    text=event.text or event.failure.reason,
+                    at=event.at_ms,
+                    reservation_id=event.reservation_id,
+                    category=event.failure.category,
+                    reason=event.failure.reason,
+                ),
+            )
+
+    def removed(self, names: dict[str, str]) -> set[str]:
+        """Those of {node: certificate serial} that may not stay connected: removed, or given a newer certificate."""
+        with self._store.read() as session:
+            rows = session.execute(
+                select(Node.name, Node.certificate_serial, Node.removed_at).where(Node.name.in_(names))
+            ).all()
+        good = {name for name, serial, gone in rows if gone is None and serial == names[name]}
+        return set(names) - good
+
+
+def _known(session: Session, name: str, serial: str) -> Node:
+    node = session.scalars(select(Node).where(Node.name == name)).one_or_none()
+    if node is None:
+        raise NodeRefused(f"node {name!r} is not known here; enrol it again with `slotserve node add {name}`")
+    if node.removed_at is not None:
+        raise NodeRefused(f"node {name!r} has been removed; enrol it again with `slotserve node add {name}`")
+    if node.certificate_serial != serial:
+        raise NodeRefused(f"node {name!r} has been enrolled anew since; this certificate no longer counts")
+    return node
+
+
+def _channel_ids(session: Session, node_id: str) -> dict[str, str]:
+    rows = session.execute(select(Channel.name, Channel.id).where(Channel.node_id == node_id))
+    return {row.name: row.id for row in rows}
+
+
+def _touch_node(session: Write, node_id: str) -> None:
+    session.touch(*_channel_ids(session, node_id).values())
+
+
+def _existing(session: Session, table: Any, ids: list[str]) -> set[str]:
+    return set(session.scalars(select(table.id).where(table.id.in_(ids))))
+
+
+def _model(row: NodeModel) -> tuple[Any, ...]:
+    return (
+        row.path,
+        row.size_bytes,
+        row.format,
+        row.incomplete,
+        row.detail,
+        list(row.channels),
+        row.gone_at is not None,
+    )

@@ -1,0 +1,71 @@
+"""What nodes say, from the wire into our own types (protobuf classes stop here)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from controller.fleet.live import LiveChannel, LiveFailure, LiveGpu
+from protos import fleet_pb2, types_pb2
+
+OWN_SETTINGS = (
+    "stop_timeout_seconds",
+    "drain_seconds",
+    "load_timeout_seconds",
+    "disk_read_mbps",
+    "gateway_linger_seconds",
+)
+
+
+def live_channels(status: fleet_pb2.Status) -> dict[str, LiveChannel]:
+    """A status' channels by name."""
+    return {c.channel: _channel(c) for c in status.channels}
+
+
+def live_gpus(status: fleet_pb2.Status) -> tuple[LiveGpu, ...]:
+    """A status' GPUs in its order."""
+    return tuple(
+        LiveGpu(g.index, g.uuid, g.name, g.memory_total_bytes, g.memory_used_bytes, g.utilisation_percent)
+        for g in status.gpus
+    )
+
+
+def own_settings(settings: types_pb2.Settings) -> dict[str, Any]:
+    """The settings that a node's file sets for itself; a duration of 0 counts."""
+    return {name: getattr(settings, name) for name in OWN_SETTINGS if settings.HasField(name)}
+
+
+def failure(said: types_pb2.Failure) -> LiveFailure:
+    """A failure as the node tells it."""
+    return LiveFailure(
+        identity=said.target,
+        model=said.model,
+        preset=said.preset if said.HasField("preset") else None,
+        category=said.category,
+        reason=said.reason,
+        count=said.count,
+        since=said.since_ms,
+        last=said.last_ms,
+        retry_at=said.retry_at_ms or None,
+        episode=said.episode,
+        detail=said.detail,
+    )
+
+
+def _channel(c: types_pb2.ChannelStatus) -> LiveChannel:
+    return LiveChannel(
+        phase=c.phase,
+        running=c.running,
+        running_model=c.running_model or None,
+        running_preset=c.running_preset if c.HasField("running_preset") else None,
+        fallback=c.fallback,
+        failure=failure(c.failure) if c.HasField("failure") else None,
+        in_flight=c.in_flight,
+        load_started_at=c.load_started_at_ms or None,
+        load_estimated_seconds=c.load_estimated_seconds if c.load_started_at_ms else None,
+        phase_since=c.phase_since_ms,
+        detail=c.detail,
+        engine_pid=c.engine_pid,
+        launch_id=c.launch_id,
+        drain_deadline=c.drain_deadline_ms or None,
+        switching_to=c.switching_to,
+    )

@@ -1,0 +1,330 @@
+"""The connection that every agent holds open: what goes down (plan, keys, commands), what comes up (status, loads).
+
+One event loop, one session a node. Heartbeats go to memory only (`Live`); what is written is written in a worker
+thread and only then acknowledged. Nothing here waits for a slow node: each stream has a writer of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import logging
+from collections.abc import Callable
+from importlib.metadata import version
+from typing import Any, Protocol
+
+import grpc
+
+from controller.fleet import keys, reports
+from controller.fleet.commands import Commands, Due
+from controller.fleet.live import Live
+from controller.fleet.peer import Peer, admitted
+from controller.fleet.records import Event, NodeRefused, Records
+from controller.fleet.sessions import Session, Sessions
+from controller.store.session import Store, Write
+from protos import fleet_pb2, fleet_pb2_grpc
+
+log = logging.getLogger(__name__)
+HEARTBEAT_SECONDS = 5.0
+SILENT_SECONDS = 3 * HEARTBEAT_SECONDS
+HELLO_SECONDS = 10.0
+POLL_SECONDS = 1.0
+CONTRACT = 1
+VERSION = version("slotserve")
+
+
+class Plans(Protocol):
+    """What is needed of the planner."""
+
+    def plan_for(self, node_name: str) -> tuple[int, int, bytes, Any] | None: ...
+
+
+class FleetService(fleet_pb2_grpc.FleetServicer):
+    """`tell(session, event)` makes the notices of an event within the given write transaction."""
+
+    def __init__(
+        self,
+        store: Store,
+        live: Live,
+        plans: Plans,
+        clock: Callable[[], int],
+        tell: Callable[[Write, Event], None] = lambda *_: None,
+    ) -> None:
+        self._store, self._live, self._plans, self._clock, self._tell = store, live, plans, clock, tell
+        self._records, self._commands, self._sessions = Records(store, clock), Commands(store), Sessions()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._look = asyncio.Event()
+        self._keys_due = False
+
+    # --- woken from other threads -----------------------------------------------------------------------------------
+
+    def wake_commands(self) -> None:
+        """A command has been written. Thread-safe."""
+        self._wake(False)
+
+    def keys_changed(self) -> None:
+        """A key or a person has changed. Thread-safe."""
+        self._wake(True)
+
+    def _wake(self, keys_due: bool) -> None:
+        def on_loop() -> None:
+            self._keys_due = self._keys_due or keys_due
+            self._look.set()
+
+        if self._loop and not self._loop.is_closed():
+            with contextlib.suppress(RuntimeError):  # closed in between: the next start looks anyway
+                self._loop.call_soon_threadsafe(on_loop)
+
+    # --- on the loop ------------------------------------------------------------------------------------------------
+
+    def push(self, node: str) -> None:
+        """A node's plan has changed (called by the planner on this loop)."""
+        if session := self._sessions.get(node):
+            session.send(lambda: self._plan_message(session), "plan")
+
+    async def run(self) -> None:
+        """Until cancelled: sends commands and key changes, ends the streams of nodes that were removed."""
+        self._loop = asyncio.get_running_loop()
+        revision = -1
+        while True:
+            keys_due, self._keys_due = self._keys_due, False
+            self._look.clear()
+            try:
+                newest = await asyncio.to_thread(self._store.revision)
+                if keys_due or newest != revision:
+                    await self._send_keys()
+                    await self._end_removed()
+                    revision = newest
+                await self._send_commands()
+            except Exception:
+                log.exception("looking for keys and commands failed; trying again")
+                self._keys_due = self._keys_due or keys_due
+                await asyncio.sleep(POLL_SECONDS)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._look.wait(), POLL_SECONDS)
+
+    async def Connect(self, _requests: Any, context: grpc.aio.ServicerContext) -> None:
+        peer, _ = await admitted(context, self._records)
+        try:
+            first = await asyncio.wait_for(context.read(), HELLO_SECONDS)
+        except TimeoutError:
+            return await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "no hello")
+        if first is grpc.aio.EOF or first.WhichOneof("body") != "hello":
+            return await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the first message must be hello")
+        session = await self._greet(peer, first.hello, context)
+        try:
+            await self._serve(session, peer, context)
+        finally:
+            await self._left(session)
+        if session.why_ended:
+            await context.abort(grpc.StatusCode.CANCELLED, session.why_ended)
+        return None
+
+    async def _greet(self, peer: Peer, hello: fleet_pb2.Hello, context: grpc.aio.ServicerContext) -> Session:
+        if hello.node != peer.node:
+            why = f"the certificate is of node {peer.node!r}, not of {hello.node!r}"
+            log.warning("node refused node=%s peer=%s why=%r", hello.node, context.peer(), why)
+            await context.abort(grpc.StatusCode.PERMISSION_DENIED, why)
+        if hello.contract != CONTRACT:
+            why = (
+                f"this controller speaks contract {CONTRACT}, the agent {hello.contract}; upgrade the older of the two"
+            )
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, why)
+        try:
+            node_id = await asyncio.to_thread(self._records.hello, peer.node, peer.serial, hello)
+        except NodeRefused as err:
+            await context.abort(grpc.StatusCode.PERMISSION_DENIED, str(err))
+            raise  # not reached: abort raises
+        session = Session(peer.node, node_id, peer.serial)
+        epoch = (self._plans.plan_for(peer.node) or (0,))[0]
+        session.send(lambda: _message(welcome=_welcome(epoch)))
+        session.keys = await asyncio.to_thread(keys.load_table, self._store, self._clock())
+        table = session.keys
+        session.send(lambda: _message(keys=keys.whole(table)))
+        held = (hello.epoch, hello.generation, hello.plan_sha256)
+        session.send(lambda: self._plan_message(session, held), "plan")
+        self._sessions.join(session)
+        current = self._plans.plan_for(peer.node)
+        same = current is not None and _stamp(current) == held
+        self._live.update(
+            peer.node,
+            online=True,
+            since=self._clock(),
+            version=hello.version,
+            gateway_urls=tuple(hello.gateway_urls),
+            plan_epoch=hello.epoch,
+            plan_generation=hello.generation,
+            **({"refusal": ""} if same else {}),
+        )
+        self._keys_due = True  # the table may have changed between its reading and the joining
+        self._look.set()  # and commands may wait for this node
+        log.info("node connected node=%s peer=%s version=%s", peer.node, context.peer(), hello.version)
+        return session
+
+    async def _serve(self, session: Session, peer: Peer, context: grpc.aio.ServicerContext) -> None:
+        tasks = {
+            asyncio.create_task(self._read(session, context), name=f"read {session.node}"),
+            asyncio.create_task(self._write(session, context), name=f"write {session.node}"),
+            asyncio.create_task(session.ended.wait(), name=f"ended {session.node}"),
+            asyncio.create_task(self._expire(session, peer), name=f"certificate {session.node}"),
+        }
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        for task in done:
+            if not task.cancelled() and (err := task.exception()):
+                log.warning("stream failed node=%s error=%r", session.node, err)
+                session.end(f"the controller could not go on with this stream: {type(err).__name__}")
+
+    async def _expire(self, session: Session, peer: Peer) -> None:
+        while (left := peer.ends_at - self._clock()) > 0:
+            await asyncio.sleep(min(left / 1000, 3600))
+        session.end("the client certificate has run out; enrol this node again")
+
+    async def _left(self, session: Session) -> None:
+        if not self._sessions.leave(session):
+            return
+        log.info("node disconnected node=%s why=%r", session.node, session.why_ended or "the stream ended")
+        self._live.update(session.node, online=False, since=self._clock())
+        await asyncio.to_thread(self._records.left, session.node_id)
+
+    async def _write(self, session: Session, context: grpc.aio.ServicerContext) -> None:
+        while True:
+            await context.write(await session.next_message())
+
+    async def _read(self, session: Session, context: grpc.aio.ServicerContext) -> None:
+        while True:
+            try:
+                message = await asyncio.wait_for(context.read(), SILENT_SECONDS)
+            except TimeoutError:
+                session.end(f"nothing heard for {SILENT_SECONDS:.0f} s")
+                return
+            if message is grpc.aio.EOF:
+                return
+            await self._take(session, message)
+
+    async def _take(self, session: Session, message: fleet_pb2.AgentMessage) -> None:
+        kind = message.WhichOneof("body")
+        body: Any = getattr(message, kind) if kind else None
+        match kind:
+            case "status":
+                await self._status(session, body)
+            case "time_request":
+                self._time(session, body)
+            case "plan_answer":
+                self._plan_answer(session, body)
+            case "load_result":
+                await asyncio.to_thread(self._records.loads, session.node_id, [body])
+                self._received(session, [body.id])
+            case "event":
+                await asyncio.to_thread(self._records.event, session.node_id, session.node, body, self._tell)
+                self._received(session, [body.id])
+            case "usage":
+                await asyncio.to_thread(self._records.usage, session.node_id, list(body.rows))
+                self._received(session, [r.id for r in body.rows])
+            case "inventory":
+                await asyncio.to_thread(self._records.inventory, session.node_id, body)
+            case "command_result":
+                await asyncio.to_thread(self._commands.answered, session.node_id, body.id, body.ok, body.reason)
+                log.info("command answered node=%s id=%s ok=%s why=%r", session.node, body.id, body.ok, body.reason)
+            case _:
+                log.warning("message not understood node=%s kind=%s", session.node, kind)
+
+    async def _status(self, session: Session, status: fleet_pb2.Status) -> None:
+        gpus = reports.live_gpus(status)
+        if self._sessions.get(session.node) is session:
+            self._live.update(session.node, channels=reports.live_channels(status), gpus=gpus)
+        lasting: list[dict[str, object]] = [
+            {"index": g.index, "uuid": g.uuid, "name": g.name, "memory_total_bytes": g.memory_total_bytes} for g in gpus
+        ]
+        if lasting != session.gpus:
+            await asyncio.to_thread(self._records.gpus, session.node_id, lasting)
+            session.gpus = lasting
+
+    def _time(self, session: Session, asked: fleet_pb2.TimeRequest) -> None:
+        def reply() -> fleet_pb2.ControllerMessage:
+            ms = self._clock()
+            return _message(time_reply=fleet_pb2.TimeReply(boottime_ns=asked.boottime_ns, controller_ms=ms))
+
+        session.send(reply)
+        if asked.wall_ms:
+            skew = round((asked.wall_ms - self._clock()) / 1000, 2)
+            old = self._live.node(session.node).clock_skew_seconds
+            if old is None or abs(old - skew) >= 0.1:  # jitter of the network is no news
+                self._live.update(session.node, clock_skew_seconds=skew)
+
+    def _plan_answer(self, session: Session, answer: fleet_pb2.PlanAnswer) -> None:
+        if answer.accepted:
+            self._live.update(session.node, plan_epoch=answer.epoch, plan_generation=answer.generation, refusal="")
+            return
+        self._live.update(session.node, refusal=answer.reason or "no reason given")
+        log.warning(
+            "plan refused node=%s epoch=%s generation=%s why=%r",
+            session.node,
+            answer.epoch,
+            answer.generation,
+            answer.reason,
+        )
+
+    def _plan_message(
+        self, session: Session, held: tuple[int, int, bytes] | None = None
+    ) -> fleet_pb2.ControllerMessage | None:
+        plan = self._plans.plan_for(session.node)
+        if plan is None:
+            return None
+        stamp = _stamp(plan)
+        if stamp == held:
+            return None
+        push = fleet_pb2.PlanPush(epoch=stamp[0], generation=stamp[1], plan=plan[2], sha256=stamp[2])
+        return _message(plan=push)
+
+    def _received(self, session: Session, ids: list[str]) -> None:
+        session.send(lambda: _message(received=fleet_pb2.Received(ids=ids)))
+
+    async def _send_keys(self) -> None:
+        table = await asyncio.to_thread(keys.load_table, self._store, self._clock())
+        made: dict[int, fleet_pb2.KeyTable | None] = {}  # most sessions hold the same table: compared once
+        for session in self._sessions.all():
+            if id(session.keys) not in made:
+                made[id(session.keys)] = keys.changes(session.keys, table)
+            change = made[id(session.keys)]
+            session.keys = table
+            if change is not None:
+                session.send(lambda change=change: _message(keys=change))  # type: ignore[misc]
+
+    async def _end_removed(self) -> None:
+        connected = {s.node: s.serial for s in self._sessions.all()}
+        if not connected:
+            return
+        for name in await asyncio.to_thread(self._records.removed, connected):
+            session = self._sessions.get(name)
+            if session and session.serial == connected[name]:
+                session.end("this node has been removed, or enrolled anew")
+
+    async def _send_commands(self) -> None:
+        connected = {s.node for s in self._sessions.all()}
+        for due in await asyncio.to_thread(self._commands.take, connected, self._clock()):
+            if session := self._sessions.get(due.node):
+                session.send(lambda due=due: _command(due))  # type: ignore[misc]
+                log.info("command sent node=%s channel=%s kind=%s id=%s", due.node, due.channel, due.kind, due.id)
+
+
+def _stamp(plan: tuple[int, int, bytes, Any]) -> tuple[int, int, bytes]:
+    digest = plan[3] if isinstance(plan[3], bytes) else hashlib.sha256(plan[2]).digest()
+    return plan[0], plan[1], digest
+
+
+def _welcome(epoch: int) -> fleet_pb2.Welcome:
+    return fleet_pb2.Welcome(epoch=epoch, controller_version=VERSION, heartbeat_seconds=HEARTBEAT_SECONDS)
+
+
+def _command(due: Due) -> fleet_pb2.ControllerMessage:
+    return _message(command=fleet_pb2.Command(id=due.id, kind=due.kind, channel=due.channel, deadline_ms=due.deadline))
+
+
+def _message(**body: Any) -> fleet_pb2.ControllerMessage:
+    return fleet_pb2.ControllerMessage(**body)

@@ -1,0 +1,234 @@
+"""`slotserve serve`: one process with the store, the planner and gRPC on one loop, and the web side in threads.
+
+Started in an order that says at once what is wrong: settings, the folder, the database, the ports. The process goes
+on as long as both halves do; when one ends, so does the other.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import ipaddress
+import json
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from controller import logs
+from controller.context import Context, wall_ms
+from controller.fleet.ca import CertificateAuthority, write_private
+from controller.fleet.live import Live
+from controller.fleet.logs import LogStore
+from controller.fleet.server import FleetServer
+from controller.fleet.service import FleetService
+from controller.settings import Settings
+from controller.store import migrate
+from controller.store.session import Store
+
+log = logging.getLogger(__name__)
+WEB_THREADS = 8
+
+
+class StartRefused(Exception):
+    """The controller does not start; the message says why and what to do."""
+
+
+def serve(settings: Settings) -> int:
+    """Runs until SIGTERM or SIGINT; the exit status. Raises StartRefused in words."""
+    logs.set_up(settings.log_level, settings.log_format)
+    listen = web_listen(settings)
+    for warning in warnings_about(settings):
+        log.warning("%s", warning)
+    with _own_folder(settings.state_dir):
+        store = Store(settings.database)
+        try:
+            _database_ready(store)
+            return _run(settings, store, listen)
+        finally:
+            store.close()
+
+
+def web_listen(settings: Settings) -> dict[str, Any]:
+    """waitress' arguments for http_listen. Raises StartRefused where it is wider than loopback without leave."""
+    where = settings.http_listen
+    if where.startswith("unix:"):
+        return {"unix_socket": where[5:], "unix_socket_perms": "660"}
+    host, port = split_address(where, "SLOTSERVE_HTTP_LISTEN")
+    if not (settings.insecure_http or _is_loopback(host)):
+        raise StartRefused(
+            f"SLOTSERVE_HTTP_LISTEN={where}: passwords and keys would cross the network in the clear. Listen on "
+            "127.0.0.1 or unix:/path and put a TLS proxy (nginx) in front, or set SLOTSERVE_INSECURE_HTTP=1"
+        )
+    return {"host": host, "port": port}
+
+
+def warnings_about(settings: Settings) -> list[str]:
+    """What is allowed but most likely not meant, a sentence each."""
+    said = []
+    longest, buffer = settings.drain_seconds + settings.stop_timeout_seconds, settings.switch_buffer_seconds
+    if longest > buffer:
+        said.append(
+            f"SLOTSERVE_DRAIN_SECONDS + SLOTSERVE_STOP_TIMEOUT_SECONDS ({longest:g} s) is more than "
+            f"SLOTSERVE_SWITCH_BUFFER_SECONDS ({buffer:g} s): a switch before a reservation may end after its start"
+        )
+    return said
+
+
+def split_address(address: str, variable: str) -> tuple[str, int]:
+    """host:port or [v6]:port. Raises StartRefused naming the variable."""
+    host, colon, port = address.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not colon or not host or not port.isdigit() or int(port) > 65535:
+        raise StartRefused(f"{variable}={address}: write host:port, for example 127.0.0.1:8700")
+    return host, int(port)
+
+
+def _run(settings: Settings, store: Store, listen: dict[str, Any]) -> int:
+    from controller.fleet.planner import Planner
+    from controller.notify import inbox
+    from controller.web import create_app
+
+    live = Live()
+    ca = CertificateAuthority(settings.state_dir / "ca", _hosts(settings))
+    log_store = LogStore(settings.state_dir / "logs")
+    planner = Planner(store, live, settings, wall_ms, lambda node: service.push(node))
+    service: FleetService = FleetService(store, live, planner, wall_ms, inbox.tell_event)
+    fleet: FleetServer = FleetServer(
+        store=store,
+        service=service,
+        logs=log_store,
+        ca=ca,
+        planner=planner,
+        clock=wall_ms,
+        fleet_listen=settings.fleet_listen,
+        enrol_listen=settings.enrol_listen,
+        fleet_address=lambda: _address(settings.fleet_address, settings.fleet_listen, fleet.fleet_port),
+        on_death=lambda _: os.kill(os.getpid(), signal.SIGTERM),
+    )
+    planner.start()
+    try:
+        fleet.start()
+    except OSError as err:
+        raise StartRefused(f"SLOTSERVE_FLEET_LISTEN or SLOTSERVE_ENROL_LISTEN: {err}") from err
+    try:
+        context = Context(
+            settings=settings,
+            store=store,
+            live=live,
+            wake_planner=planner.wake,
+            wake_commands=service.wake_commands,
+            keys_changed=service.keys_changed,
+            plan_looked_at=lambda: planner.last_look_ms,
+            logs=log_store,
+            ca=ca,
+            enrol_address=_address(settings.enrol_address, settings.enrol_listen, fleet.enrol_port),
+        )
+        return _serve_web(create_app(context), settings, listen, fleet)
+    finally:
+        fleet.stop()
+
+
+def _serve_web(app: Any, settings: Settings, listen: dict[str, Any], fleet: FleetServer) -> int:
+    import waitress
+
+    if path := listen.get("unix_socket"):
+        Path(path).unlink(missing_ok=True)  # of a controller that was killed; the folder's lock says that none runs
+    try:
+        server = waitress.create_server(
+            app,
+            **listen,
+            threads=WEB_THREADS,
+            ident="slotserve",
+            clear_untrusted_proxy_headers=True,
+            channel_timeout=60,
+        )
+    except (OSError, ValueError) as err:
+        raise StartRefused(f"SLOTSERVE_HTTP_LISTEN={settings.http_listen}: {err}") from err
+    port = getattr(server, "effective_port", 0) if "port" in listen else 0
+    ports = {"http": port, "fleet": fleet.fleet_port, "enrol": fleet.enrol_port, "pid": os.getpid()}
+    signal.signal(signal.SIGTERM, _end)
+    signal.signal(signal.SIGINT, _end)
+    write_private(settings.state_dir / "ports.json", json.dumps(ports).encode(), 0o644)
+    log.info("ready http=%s fleet=%s enrol=%s", port or settings.http_listen, fleet.fleet_port, fleet.enrol_port)
+    try:
+        server.run()  # returns on SystemExit, after the running requests
+    finally:
+        server.close()
+        (settings.state_dir / "ports.json").unlink(missing_ok=True)
+    log.info("ended")
+    return 0
+
+
+def _end(_signal: int, _frame: FrameType | None) -> None:
+    sys.exit(0)  # in the main thread, which is waitress' loop: it winds up and returns
+
+
+def _database_ready(store: Store) -> None:
+    """SQLite is upgraded at once; another database is upgraded by hand, for others may be using it."""
+    try:
+        if store.sqlite:
+            migrate.upgrade(store)
+        problems = migrate.check(store)
+    except Exception as err:
+        raise StartRefused(f"the database cannot be used ({store.engine.url!r}): {err}") from err
+    if problems:
+        raise StartRefused("; ".join(problems) + " (run `slotserve migrate`)")
+
+
+@contextlib.contextmanager
+def _own_folder(folder: Path) -> Iterator[None]:
+    """The state folder, ours alone."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        handle = os.open(folder / "serve.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as err:
+        raise StartRefused(f"SLOTSERVE_STATE_DIR={folder}: {err.strerror}") from err
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(handle)
+        raise StartRefused(f"SLOTSERVE_STATE_DIR={folder}: another slotserve serve runs with this folder") from None
+    try:
+        yield
+    finally:
+        os.close(handle)
+
+
+def _hosts(settings: Settings) -> list[str]:
+    found = []
+    for variable, address in (
+        ("SLOTSERVE_FLEET_LISTEN", settings.fleet_listen),
+        ("SLOTSERVE_ENROL_LISTEN", settings.enrol_listen),
+        ("SLOTSERVE_FLEET_ADDRESS", settings.fleet_address),
+        ("SLOTSERVE_ENROL_ADDRESS", settings.enrol_address),
+    ):
+        if address:
+            host, _ = split_address(address, variable)
+            if not _is_any(host):
+                found.append(host)
+    return found
+
+
+def _address(said: str, listen: str, port: int) -> str:
+    """What others dial: as set, else the listen address with the port that was chosen (a wildcard: this host's name)."""
+    if said:
+        return said
+    host = listen.rpartition(":")[0]
+    return f"{socket.gethostname() if _is_any(host) else host}:{port}"
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _is_any(host: str) -> bool:
+    return host.strip("[]") in ("0.0.0.0", "::", "*")
