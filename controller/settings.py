@@ -50,9 +50,16 @@ class Settings(BaseModel):
     fleet_address: str = Field("", description="host:port that nodes dial; empty: as fleet_listen")
     enrol_address: str = Field("", description="host:port in join strings; empty: as enrol_listen")
     max_booking_hours: float = Field(
-        8, gt=0, description="Longest booking unless the channel's policy says otherwise; 0.0 is not allowed"
+        8, ge=0, description="Longest booking unless the channel's policy says otherwise; 0 = no limit"
     )
-    max_days_ahead: float = Field(30, gt=0, description="How far ahead may be booked unless the policy says otherwise")
+    max_days_ahead: float = Field(
+        30, ge=0, description="How far ahead may be booked unless the policy says otherwise; 0 = no limit"
+    )
+
+    @property
+    def booking_limits(self) -> tuple[float | None, float | None]:
+        """(longest booking in hours, days ahead) of channels that say nothing; None = no limit."""
+        return self.max_booking_hours or None, self.max_days_ahead or None
 
     @property
     def database(self) -> str:

@@ -85,7 +85,7 @@ class PolicyError(ValueError):
 def policy_of(values: Mapping[str, Any], max_hours: float | None, max_days_ahead: float | None) -> Policy:
     """A channel's policy out of its JSON object; the two arguments are the settings, used where it says nothing (an
     explicit null is "no limit"). Raises PolicyError for an unknown name or an impossible value."""
-    merged: dict[str, Any] = {"max_hours": max_hours, "max_days_ahead": max_days_ahead, **values}
+    merged: dict[str, Any] = {"max_hours": max_hours or None, "max_days_ahead": max_days_ahead or None, **values}
     for name, value in merged.items():
         if name not in Policy.__dataclass_fields__:
             raise PolicyError(f"policy.{name}: no such rule; there are {', '.join(Policy.__dataclass_fields__)}")
