@@ -94,6 +94,13 @@ def administrators(session: Session) -> list[str]:
     return list(session.scalars(select(User.id).where(User.role == "admin", User.disabled_at.is_(None))))
 
 
+def deciders(session: Session) -> list[str]:
+    """Ids of the enabled people who may approve."""
+    return list(
+        session.scalars(select(User.id).where(User.role.in_(("approver", "admin")), User.disabled_at.is_(None)))
+    )
+
+
 def any_administrator(session: Session) -> bool:
     """Whether an enabled administrator exists (else `slotserve user add --admin` is the first step)."""
     return bool(session.scalar(select(func.count()).where(User.role == "admin", User.disabled_at.is_(None))))

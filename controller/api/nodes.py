@@ -1,0 +1,145 @@
+"""Nodes: what they say of themselves, and how one joins, rests (cordon) and leaves."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+from pydantic import Field
+
+from controller.api.route import Body, Call, Page, Route, cursor, listed, place
+from controller.api.times import text_of
+from controller.errors import NotFound, Unavailable
+from controller.fleet.live import LiveNode
+from controller.notify import inbox
+from controller.store import audit, channels, nodes, reservations
+from controller.store.session import Write
+from controller.store.tables import Node
+
+FOR_EVER = 1 << 62
+
+
+class NewNode(Body):
+    name: str = Field(min_length=1, max_length=63)
+
+
+class NodeChange(Body):
+    cordoned: bool
+
+
+def list_nodes(call: Call) -> dict[str, Any]:
+    page = call.query(Page)
+    after = place(page.cursor, str)
+    with call.ctx.store.read() as session:
+        rows = nodes.page(session, page.limit + 1, after[0] if after else None)
+        names: dict[str, list[str]] = {}
+        for channel, node in channels.of_nodes(session, [n.id for n in rows]):
+            names.setdefault(node.id, []).append(f"{node.name}/{channel.name}")
+    return listed(rows, page.limit, lambda n: shape(call, n, names.get(n.id, [])), lambda n: cursor(n.name))
+
+
+def one_node(call: Call) -> dict[str, Any]:
+    with call.ctx.store.read() as session:
+        node = _found(session, call)
+        names = [f"{node.name}/{c.name}" for c, _ in channels.of_nodes(session, [node.id])]
+    return shape(call, node, names)
+
+
+def add_node(call: Call) -> dict[str, Any]:
+    ctx, name = call.ctx, call.body(NewNode).name
+    if ctx.ca is None or not ctx.enrol_address:
+        raise Unavailable("this controller has no enrolment port; start it with `slotserve serve`")
+    with ctx.store.write() as session:
+        node, token, ends = nodes.invite(session, name, call.actor.id, call.now)
+        audit.add(session, call.actor.id, "node.invite", node.name, call.now)
+    parts = {"address": ctx.enrol_address, "node": name, "token": token, "ca": ctx.ca.certificate_pem()}
+    join = base64.urlsafe_b64encode(json.dumps(parts).encode()).decode().rstrip("=")
+    return {"name": name, "join": join, "expires_at": text_of(ends)}
+
+
+def change_node(call: Call) -> dict[str, Any]:
+    with call.ctx.store.write() as session:
+        node = _found(session, call)
+        before, node.cordoned = node.cordoned, call.body(NodeChange).cordoned
+        rows = channels.of_nodes(session, [node.id])
+        session.touch(*(c.id for c, _ in rows))
+        audit.add(
+            session, call.actor.id, "node.cordon" if node.cordoned else "node.uncordon", node.name, call.now,
+            before={"cordoned": before}, after={"cordoned": node.cordoned},
+        )  # fmt: skip
+    return shape(call, node, [f"{node.name}/{c.name}" for c, _ in rows])
+
+
+def remove_node(call: Call) -> None:
+    with call.ctx.store.write() as session:
+        node = _found(session, call)
+        rows = channels.of_nodes(session, [node.id])
+        _tell_holders(session, node, [c.id for c, _ in rows], call.now)
+        nodes.remove(session, node, call.now)
+        session.touch(*(c.id for c, _ in rows))
+        audit.add(session, call.actor.id, "node.remove", node.name, call.now)
+    call.ctx.keys_changed()
+
+
+def shape(call: Call, node: Node, channel_names: list[str]) -> dict[str, Any]:
+    live: LiveNode = call.ctx.live.node(node.name)
+    gpus = [
+        {
+            "index": g.index,
+            "uuid": g.uuid,
+            "name": g.name,
+            "memory_total_bytes": g.memory_total_bytes,
+            "memory_used_bytes": g.memory_used_bytes,
+            "utilisation_percent": g.utilisation_percent,
+        }
+        for g in live.gpus
+    ]
+    return {
+        "id": node.id,
+        "name": node.name,
+        "online": live.online,
+        "since": text_of(live.since or None),
+        "last_seen_at": text_of(call.now if live.online else node.last_seen_at),
+        "version": live.version or node.version,
+        "clock_skew_seconds": live.clock_skew_seconds,
+        "cordoned": node.cordoned,
+        "enrolled": node.certificate_serial is not None,
+        "gpus": gpus or node.gpus,
+        "channels": channel_names,
+        "gateway_urls": list(live.gateway_urls) or list(node.gateway_urls),
+        "own_settings": node.own_settings,
+        "plan": {
+            "epoch": live.plan_epoch,
+            "generation": live.plan_generation,
+            "newest_generation": node.generation,
+            "accepted": live.plan_generation > 0 and not live.refusal and live.plan_generation == node.generation,
+            "refusal": live.refusal or None,
+        },
+        "created_at": text_of(node.created_at),
+    }
+
+
+def _tell_holders(session: Write, node: Node, channel_ids: list[str], now: int) -> None:
+    for row in reservations.holding_in(session, channel_ids, now, FOR_EVER):
+        text = f"Node {node.name}, on which you have a booking, was removed."
+        inbox.notify(session, f"node-removed:{row.id}:{now}", [row.holder_id], "node_lost", row.id, text, now)
+
+
+def _found(session: Any, call: Call) -> Node:
+    node = nodes.find(session, call.args["name"])
+    if node is None:
+        raise NotFound(f"there is no node {call.args['name']}")
+    return node
+
+
+ROUTES = (
+    Route("GET", "/nodes", list_nodes, "Nodes, by name", query=Page),
+    Route("GET", "/nodes/<name>", one_node, "A node", answers={404: "No such node"}),
+    Route("POST", "/nodes", add_node, "A join string for a new node (or an old one that lost its key)", body=NewNode,
+          status=201, action="node.manage", answers={503: "No enrolment port here"}),
+    Route("PATCH", "/nodes/<name>", change_node, "Cordons or uncordons: no new bookings on a cordoned node",
+          body=NodeChange, action="node.manage", answers={404: "No such node"}),
+    Route("DELETE", "/nodes/<name>", remove_node, "Removes a node: it may not connect any more", status=204,
+          action="node.manage", answers={404: "No such node"}),
+)  # fmt: skip

@@ -1,0 +1,181 @@
+"""People: who I am, who there is, and what administrators do with accounts."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from controller.api import shapes
+from controller.api.route import Body, Call, Page, Query, Route, cursor, listed, place
+from controller.errors import Conflict, Forbidden, Invalid, NotFound
+from controller.notify import inbox
+from controller.store import audit, channels, keys, notifications, reservations, users
+from controller.store.session import Write
+from controller.store.tables import HOLDING, ApiKey, User
+
+Role = Literal["user", "approver", "admin"]
+
+
+class NewUser(Body):
+    name: str = Field(min_length=1, max_length=200)
+    role: Role = "user"
+    password: str | None = Field(None, max_length=1000, description="None: only keys open the account")
+    email: str | None = Field(None, max_length=320)
+
+
+class UserChange(Body):
+    name: str | None = Field(None, min_length=1, max_length=200)
+    role: Role | None = None
+    password: str | None = Field(None, max_length=1000)
+    current_password: str | None = Field(None, max_length=1000, description="Needed to change one's own password")
+    email: str | None = Field(None, max_length=320)
+    locale: str | None = Field(None, max_length=16)
+    zone: str | None = Field(None, max_length=64)
+    disabled: bool | None = None
+    reason: str = Field("", max_length=2000)
+
+
+class Preview(Query):
+    preview: bool = Field(False, description="Only say what disabling the person would do")
+
+
+def me(call: Call) -> dict[str, Any]:
+    with call.ctx.store.read() as session:
+        user = users.get(session, call.actor.id)
+        if user is None:
+            raise NotFound("the account is gone")
+        key = session.get(ApiKey, call.actor.key_id) if call.actor.key_id else None
+        return {
+            **shapes.user(user, call.actor),
+            "via": call.actor.via,
+            "key": {"id": key.id, "name": key.name, "prefix": key.prefix} if key else None,
+            "unread_notifications": notifications.unread(session, user.id),
+        }
+
+
+def list_users(call: Call) -> dict[str, Any]:
+    page = call.query(Page)
+    after = place(page.cursor, str)
+    with call.ctx.store.read() as session:
+        rows = users.page(session, page.limit + 1, after[0] if after else None)
+        return listed(rows, page.limit, lambda u: shapes.user(u, call.actor), lambda u: cursor(u.name))
+
+
+def create_user(call: Call) -> dict[str, Any]:
+    body = call.body(NewUser)
+    hashed = users.hash_password(body.password)  # slow on purpose: not while the database is held
+    with call.ctx.store.write() as session:
+        user = users.create(session, body.name, None, body.role, call.now, email=body.email)
+        user.password_hash = hashed
+        audit.add(session, call.actor.id, "user.create", user.id, call.now, after=shapes.user(user, call.actor))
+        return shapes.user(user, call.actor)
+
+
+def change_user(call: Call) -> dict[str, Any]:
+    body, preview = call.body(UserChange), call.query(Preview).preview
+    own = call.args["id"] in (call.actor.id, call.actor.name)
+    wanted = body.model_dump(exclude_unset=True, exclude={"reason", "current_password"})
+    if not own or wanted.keys() & {"name", "role", "disabled"}:
+        call.need("user.manage")
+    for field in ("name", "role", "disabled"):
+        if field in wanted and wanted[field] is None:
+            raise Invalid.field(field, "must not be null")
+    if own and wanted.get("password") is not None:
+        _know_password(call, body.current_password)
+    if "password" in wanted:
+        wanted["password_hash"] = users.hash_password(wanted.pop("password"))
+    if preview:
+        with call.ctx.store.read() as session:
+            return _preview(call, session, _found(session, call))
+    with call.ctx.store.write() as session:
+        user = _found(session, call)
+        before = shapes.user(user, call.actor)
+        _apply(call, session, user, wanted, body.reason)
+        after = shapes.user(user, call.actor)
+        audit.add(
+            session, call.actor.id, "user.change", user.id, call.now, before=before, after=after, reason=body.reason
+        )
+    if wanted.keys() & {"disabled", "role", "name"}:
+        call.ctx.keys_changed()
+    return after
+
+
+def _apply(call: Call, session: Write, user: User, wanted: dict[str, Any], reason: str) -> None:
+    if "name" in wanted:
+        name = users.clean_name(wanted["name"])
+        other = users.by_name(session, name)
+        if other is not None and other.id != user.id:
+            raise Conflict(f"name: there is already somebody called {name}", details={"name": "is taken"})
+        user.name = name
+    for field in ("role", "email", "locale", "zone", "password_hash"):
+        if field in wanted:
+            setattr(user, field, wanted[field])
+    if wanted.get("disabled") is True and user.disabled_at is None:
+        user.disabled_at = call.now
+        _let_go(call, session, user, reason or "the account was disabled")
+    elif wanted.get("disabled") is False:
+        user.disabled_at = None
+    session.flush()
+    if not users.any_administrator(session):
+        raise Conflict("somebody must stay administrator; make another one first")
+
+
+def _let_go(call: Call, session: Write, user: User, reason: str) -> None:
+    """A disabled person's bookings: the running one ends, future ones are cancelled."""
+    for row in reservations.of_person(session, user.id, call.now):
+        status = "ended_early" if reservations.is_running(row, call.now) else "cancelled"
+        reservations.change(
+            session,
+            row,
+            HOLDING,
+            {"status": status, "ended_at": call.now, "decided_by": call.actor.id, "reason": reason, "committed": False},
+        )
+        session.touch(row.channel_id)
+        audit.add(session, call.actor.id, f"reservation.{status}", row.id, call.now, reason=reason)
+        inbox.acted_for(session, row, call.actor.id, status, f"Your booking has ended: {reason}", call.now)
+
+
+def _preview(call: Call, session: Any, user: User) -> dict[str, Any]:
+    rows = reservations.of_person(session, user.id, call.now)
+    where = channels.full_names(session, {r.channel_id for r in rows})
+    live = [k for k in keys.page(session, user.id, 1000) if k.revoked_at is None]
+    booked = [
+        {
+            "id": r.id,
+            "channel": where[r.channel_id],
+            **shapes.window(r),
+            "running": reservations.is_running(r, call.now),
+        }
+        for r in rows
+    ]
+    return {
+        "user": shapes.user(user, call.actor),
+        "keys": len(live),
+        "ends": [b for b in booked if b["running"]],
+        "cancels": [b for b in booked if not b["running"]],
+    }
+
+
+def _found(session: Any, call: Call) -> User:
+    user = users.find(session, call.args["id"])
+    if user is None:
+        raise NotFound(f"there is nobody with the id or name {call.args['id']}")
+    return user
+
+
+def _know_password(call: Call, current: str | None) -> None:
+    with call.ctx.store.read() as session:
+        user = users.get(session, call.actor.id)
+        if user is None or (user.password_hash and not users.check_password(session, user.name, current or "")):
+            raise Forbidden("current_password: is not your present password")
+
+
+ROUTES = (
+    Route("GET", "/me", me, "The person who calls"),
+    Route("GET", "/users", list_users, "People, by name", query=Page, action="user.list"),
+    Route("POST", "/users", create_user, "A new account", body=NewUser, status=201, action="user.manage",
+          answers={409: "The name is taken"}),
+    Route("PATCH", "/users/<id>", change_user, "Changes an account; `?preview=1` says what disabling would do",
+          body=UserChange, query=Preview, answers={404: "Nobody", 409: "The last administrator, or a taken name"}),
+)  # fmt: skip

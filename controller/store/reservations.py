@@ -1,0 +1,154 @@
+"""Reservations: reading by window and page, and guarded changes of state. The overlap rule is the database's own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from sqlalchemy import and_, or_, select, update
+from sqlalchemy.orm import Session
+
+from controller.errors import Conflict
+from controller.store.guard import changed
+from controller.store.tables import HOLDING, Reservation
+
+STATUSES = ("pending", "approved", "rejected", "expired", "cancelled", "ended_early", "finished")
+
+
+def get(session: Session, reservation_id: str) -> Reservation | None:
+    return session.get(Reservation, reservation_id)
+
+
+def running(session: Session, channel_id: str, now: int) -> Reservation | None:
+    """The reservation in force on a channel."""
+    return session.scalars(
+        select(Reservation).where(
+            Reservation.channel_id == channel_id,
+            Reservation.status == "approved",
+            Reservation.starts_at <= now,
+            Reservation.ends_at > now,
+        )
+    ).first()
+
+
+def is_running(row: Reservation, now: int) -> bool:
+    return row.status == "approved" and row.starts_at <= now < row.ends_at
+
+
+def status_at(row: Reservation, now: int) -> str:
+    """The status as it is at `now`, also in the moment before the planner has written down that the window is over."""
+    if row.ends_at <= now:
+        return {"approved": "finished", "pending": "expired"}.get(row.status, row.status)
+    return row.status
+
+
+def holding_in(
+    session: Session, channel_ids: Iterable[str], start: int, end: int, besides: str | None = None
+) -> list[Reservation]:
+    """Pending and approved ones that overlap [start, end), by channel and start."""
+    query = (
+        select(Reservation)
+        .where(
+            Reservation.channel_id.in_(list(channel_ids)),
+            Reservation.status.in_(HOLDING),
+            Reservation.starts_at < end,
+            Reservation.ends_at > start,
+        )
+        .order_by(Reservation.channel_id, Reservation.starts_at)
+    )
+    return list(session.scalars(query.where(Reservation.id != besides) if besides else query))
+
+
+def page(
+    session: Session,
+    now: int,
+    limit: int,
+    after: tuple[int, str] | None = None,
+    *,
+    start: int | None = None,
+    end: int | None = None,
+    channel_id: str | None = None,
+    holder_id: str | None = None,
+    status: str | None = None,
+) -> list[Reservation]:
+    """By start; those that overlap [start, end) where given. `status` "running" is known as well as the stored ones."""
+    query = select(Reservation).order_by(Reservation.starts_at, Reservation.id).limit(limit)
+    if after is not None:
+        query = query.where(
+            or_(
+                Reservation.starts_at > after[0],
+                and_(Reservation.starts_at == after[0], Reservation.id > after[1]),
+            )
+        )
+    if start is not None:
+        query = query.where(Reservation.ends_at > start)
+    if end is not None:
+        query = query.where(Reservation.starts_at < end)
+    if channel_id is not None:
+        query = query.where(Reservation.channel_id == channel_id)
+    if holder_id is not None:
+        query = query.where(Reservation.holder_id == holder_id)
+    return list(session.scalars(query if status is None else query.where(_with_status(status, now))))
+
+
+def of_person(session: Session, user_id: str, now: int) -> list[Reservation]:
+    """What a person holds from now on, by start."""
+    return list(
+        session.scalars(
+            select(Reservation)
+            .where(Reservation.holder_id == user_id, Reservation.status.in_(HOLDING), Reservation.ends_at > now)
+            .order_by(Reservation.starts_at)
+        )
+    )
+
+
+def change(
+    session: Session, row: Reservation, statuses: Sequence[str], values: dict[str, Any], version: int | None = None
+) -> None:
+    """Writes `values` if the row is still as it was read (and of `version`, where the caller names one).
+
+    Raises Conflict when somebody was faster, IntegrityError when the database refuses an overlap.
+    """
+    if version is not None and version != row.version:
+        raise Conflict(
+            f"version: the booking was changed meanwhile (it is at version {row.version}); look at it again",
+            details={"version": row.version},
+        )
+    statement = (
+        update(Reservation)
+        .where(Reservation.id == row.id, Reservation.version == row.version, Reservation.status.in_(statuses))
+        .values(version=row.version + 1, **values)
+        .execution_options(synchronize_session=False)
+    )
+    if changed(session, statement) != 1:
+        raise Conflict("the booking was changed meanwhile; look at it again", details={"id": row.id})
+    session.refresh(row)
+
+
+def pin_running(session: Session, now: int, model: str, preset: str, pinned: dict[str, Any]) -> int:
+    """Before a preset is edited: those that run with it and have no pin yet keep what they were started with."""
+    statement = (
+        update(Reservation)
+        .where(
+            Reservation.status == "approved",
+            Reservation.starts_at <= now,
+            Reservation.ends_at > now,
+            Reservation.model == model,
+            Reservation.preset == preset,
+            Reservation.pinned.is_(None),
+        )
+        .values(pinned=pinned)
+    )
+    return changed(session, statement)
+
+
+def _with_status(status: str, now: int) -> Any:
+    live, over = Reservation.ends_at > now, Reservation.ends_at <= now
+    if status == "running":
+        return and_(Reservation.status == "approved", Reservation.starts_at <= now, live)
+    if status in HOLDING:
+        return and_(Reservation.status == status, live)
+    late = {"finished": "approved", "expired": "pending"}.get(status)
+    if late is not None:
+        return or_(Reservation.status == status, and_(Reservation.status == late, over))
+    return Reservation.status == status

@@ -1,0 +1,77 @@
+"""The web application: REST, health, metrics, and the console where it is installed. Served by waitress threads."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import secrets
+from datetime import timedelta
+from pathlib import Path
+
+from flask import Flask
+from flask_wtf.csrf import CSRFProtect
+
+from controller import api, errors, health
+from controller.context import Context
+
+MAX_BODY = 1 << 20
+KEY = "slotserve"  # app.extensions[KEY] is the Context
+
+
+def create_app(ctx: Context) -> Flask:
+    """A new application on `ctx`. `app.extensions["csrf"].protect()` is for the console's own forms."""
+    app = Flask("controller", static_folder=None)
+    app.extensions[KEY] = ctx
+    app.config.update(
+        SECRET_KEY=session_key(ctx.settings.state_dir),
+        SESSION_COOKIE_NAME="slotserve",
+        SESSION_COOKIE_HTTPONLY=True,
+        SESSION_COOKIE_SAMESITE="Lax",
+        PERMANENT_SESSION_LIFETIME=timedelta(days=14),
+        MAX_CONTENT_LENGTH=MAX_BODY,
+        WTF_CSRF_CHECK_DEFAULT=False,  # keys need none; sessions are checked where they are accepted
+        WTF_CSRF_TIME_LIMIT=None,  # as long as the session
+        WTF_CSRF_SSL_STRICT=False,  # TLS ends in front of us; SameSite and the token do the work
+    )
+    app.json.sort_keys = False  # type: ignore[attr-defined]
+    app.json.ensure_ascii = False  # type: ignore[attr-defined]
+    app.url_map.merge_slashes = False
+    CSRFProtect().init_app(app)
+    errors.register(app)
+    health.register(app, ctx)
+    api.register(app, ctx)
+    if importlib.util.find_spec("controller.console") is not None:
+        console = importlib.import_module("controller.console")
+        if hasattr(console, "register"):
+            console.register(app, ctx)
+    return app
+
+
+def session_key(state_dir: Path) -> bytes:
+    """The key that signs sessions: made at the first start, readable by this user only."""
+    path = state_dir / "session.key"
+    with contextlib.suppress(FileNotFoundError):
+        key = path.read_bytes()
+        if len(key) >= 32:
+            return key
+    state_dir.mkdir(parents=True, exist_ok=True)
+    key = secrets.token_bytes(32)
+    fresh = path.with_name(f".session.{secrets.token_hex(4)}")
+    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        os.write(descriptor, key)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    try:
+        os.link(fresh, path)  # the first of several starts wins
+    except FileExistsError:
+        current = path.read_bytes()
+        if len(current) >= 32:
+            return current
+        os.replace(fresh, path)
+        return key
+    finally:
+        fresh.unlink(missing_ok=True)
+    return key
