@@ -1,0 +1,366 @@
+"""The connection to the controller: dialled by the agent, made again for ever, and never needed to go on.
+
+Down come the plan, the keys and commands; up go status (whole, on change and as a heartbeat), the inventory, and what
+the spool keeps until the controller has it. Everything that comes in is checked here; what is refused is answered with
+the reason, and the last good plan stays in force.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from importlib.metadata import version
+from typing import Any, Protocol
+
+import grpc
+from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_random_exponential
+
+from agent.clock import NodeClock
+from agent.errors import NotEnrolled, PlanRefused
+from agent.log_shipping import LogShipper
+from agent.spool import Item, Spool
+from agent.state import SavedPlan, State
+from protos import fleet_pb2, fleet_pb2_grpc
+
+log = logging.getLogger(__name__)
+VERSION = version("slotserve")
+CONTRACT = 1
+ANSWER_SECONDS = 10.0
+COALESCE_SECONDS = 0.05
+HEARTBEAT_SECONDS = 5.0
+TIME_SECONDS = 60.0
+STEADY_SECONDS = 5.0  # a stream that ended sooner counts as a failed attempt, so that dialling again slows down
+USAGE_ROWS = 500  # a message
+OPTIONS = (
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.max_receive_message_length", 64 << 20),
+    ("grpc.enable_retries", 0),
+    ("grpc.use_local_subchannel_pool", 1),  # a new certificate must not meet an old connection
+)
+
+
+class Node(Protocol):
+    """What the link needs of the rest of the agent (agent/node.py)."""
+
+    name: str
+
+    def hello(self) -> fleet_pb2.Hello:
+        """What the node declares; name, version, plan and boot are filled in here."""
+
+    def status(self) -> fleet_pb2.Status: ...
+
+    def inventory(self) -> fleet_pb2.Inventory: ...
+
+    def check_plan(self, plan: bytes) -> Any:
+        """What `take_plan` is given. Raises PlanRefused."""
+
+    def take_plan(self, plan: Any) -> None: ...
+
+    def take_keys(self, keys: Mapping[str, Mapping[str, Any]]) -> None:
+        """{sha256: {"id", "user_id", "user_name", "role", "expires_at_ms"}}, whole."""
+
+    def command(self, kind: str, channel: str) -> Awaitable[tuple[bool, str]]:
+        """Carries a command out; (False, why) where it cannot."""
+
+
+class LinkLost(Exception):
+    """The connection could not be made or has ended; the message says how."""
+
+
+class Link:
+    """`run()` until cancelled; the other methods from the same loop."""
+
+    def __init__(
+        self, node: Node, state: State, clock: NodeClock, spool: Spool, shipper: LogShipper | None = None
+    ) -> None:
+        self._node, self._state, self._clock, self._spool, self._shipper = node, state, clock, spool, shipper
+        self.held = state.load_plan()
+        self.connected = False
+        self._begun = dict.fromkeys(state.begun_commands())
+        self._results: dict[str, fleet_pb2.CommandResult] = {}
+        self._keys: dict[str, fleet_pb2.Key] = {}
+        self._out: asyncio.Queue[Callable[[], fleet_pb2.AgentMessage]] = asyncio.Queue()
+        self._status_due = asyncio.Event()
+        self._commands: set[asyncio.Task[None]] = set()
+
+    # --- told by the agent ------------------------------------------------------------------------------------------
+
+    def status_changed(self) -> None:
+        """Something in the node's status is different."""
+        self._status_due.set()
+
+    def inventory_changed(self) -> None:
+        """The models on disk are different."""
+        self._put(lambda: _message(inventory=self._node.inventory()))
+
+    def load_result(self, result: fleet_pb2.LoadResult) -> None:
+        """A load has ended; kept until the controller has it."""
+        self._report([Item(result.id, "load_result", result.SerializeToString())])
+
+    def event(self, event: fleet_pb2.Event) -> None:
+        """People are to be told; kept until the controller has it."""
+        self._report([Item(event.id, "event", event.SerializeToString())])
+
+    async def usage(self, rows: Iterable[fleet_pb2.UsageRow]) -> None:
+        """Rows of the gateways; returns once they are on disk."""
+        items = [Item(r.id, "usage", r.SerializeToString()) for r in rows]
+        fresh = await asyncio.to_thread(self._spool.add, items)
+        self._send_items(fresh)
+
+    def _report(self, items: list[Item]) -> None:
+        self._send_items(self._spool.add(items))
+
+    # --- dialling ---------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Connects, and connects again: at once after a steady stream, then slower and slower up to 15 s apart."""
+        try:
+            while True:
+                async for attempt in AsyncRetrying(
+                    retry=retry_if_exception_type(LinkLost),
+                    wait=wait_random_exponential(multiplier=0.2, max=15),
+                    before_sleep=_say,
+                ):
+                    with attempt:
+                        await self._stream()
+        finally:
+            for task in self._commands:
+                task.cancel()
+
+    async def _stream(self) -> None:
+        """One connection. Raises LinkLost unless it was steady; returns where it was."""
+        try:
+            identity = self._state.identity()
+        except NotEnrolled as err:
+            raise LinkLost(str(err)) from None
+        loop = asyncio.get_running_loop()
+        since = loop.time()
+        credentials = grpc.ssl_channel_credentials(identity.ca, identity.key, identity.certificate)
+        try:
+            async with grpc.aio.secure_channel(identity.fleet_address, credentials, options=OPTIONS) as channel:
+                call = fleet_pb2_grpc.FleetStub(channel).Connect()
+                try:
+                    welcome = await asyncio.wait_for(self._greet(call), ANSWER_SECONDS)
+                    log.info("connected controller=%s epoch=%s", identity.fleet_address, welcome.epoch)
+                    self.connected = True
+                    await self._converse(call, channel, welcome)
+                finally:
+                    self.connected = False
+                    call.cancel()
+        except grpc.aio.AioRpcError as err:
+            why = f"{identity.fleet_address}: {err.details() or err.code().name}"
+        except (TimeoutError, asyncio.InvalidStateError, OSError) as err:
+            why = f"{identity.fleet_address}: {err!r}"
+        else:
+            why = f"{identity.fleet_address}: the controller ended the stream"
+        if loop.time() - since < STEADY_SECONDS:
+            raise LinkLost(why)
+        log.warning("connection lost why=%r; going on with the saved plan", why)
+
+    async def _greet(self, call: Any) -> fleet_pb2.Welcome:
+        hello = self._node.hello()
+        hello.node, hello.version, hello.contract = self._node.name, VERSION, CONTRACT
+        hello.boot_id = self._clock.boot_id
+        if self.held:
+            hello.epoch, hello.generation, hello.plan_sha256 = (
+                self.held.epoch,
+                self.held.generation,
+                self.held.sha256,
+            )
+        await call.write(_message(hello=hello))
+        first = await call.read()
+        if first is grpc.aio.EOF or first.WhichOneof("body") != "welcome":
+            raise LinkLost("the controller did not say welcome")
+        return first.welcome
+
+    async def _converse(self, call: Any, channel: Any, welcome: fleet_pb2.Welcome) -> None:
+        self._out = asyncio.Queue()
+        self._put(self._time_request)
+        self._status_due.set()
+        self.inventory_changed()
+        for result in list(self._results.values()):
+            self._put_result(result)
+        self._send_items(self._spool.items())
+        heartbeat = welcome.heartbeat_seconds or HEARTBEAT_SECONDS
+        tasks = [
+            asyncio.create_task(self._read(call), name="link read"),
+            asyncio.create_task(self._write(call), name="link write"),
+            asyncio.create_task(self._status(heartbeat), name="link status"),
+            asyncio.create_task(self._ask_time(), name="link time"),
+        ]
+        if self._shipper:
+            tasks.append(asyncio.create_task(self._shipper.ship(channel), name="link logs"))
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        for task in done:
+            task.result()  # raises how it ended
+
+    async def _write(self, call: Any) -> None:
+        while True:
+            make = await self._out.get()
+            message = make()
+            await call.write(message)
+            if message.WhichOneof("body") == "command_result":
+                self._results.pop(message.command_result.id, None)
+
+    async def _status(self, heartbeat: float) -> None:
+        loop, last, sent_at = asyncio.get_running_loop(), b"", 0.0
+        while True:
+            try:
+                await asyncio.wait_for(self._status_due.wait(), max(0.0, sent_at + heartbeat - loop.time()))
+            except TimeoutError:
+                last = b""  # a heartbeat: sent also when nothing has changed
+            await asyncio.sleep(max(0.0, sent_at + COALESCE_SECONDS - loop.time()))
+            self._status_due.clear()
+            status = self._node.status()
+            text = status.SerializeToString(deterministic=True)
+            if text != last:
+                last, sent_at = text, loop.time()
+                self._put(lambda status=status: _message(status=status))  # type: ignore[misc]
+
+    async def _ask_time(self) -> None:
+        for _ in range(2):  # the connection is cold at the first request
+            await asyncio.sleep(0.3)
+            self._put(self._time_request)
+        while True:
+            await asyncio.sleep(TIME_SECONDS)
+            self._put(self._time_request)
+
+    def _time_request(self) -> fleet_pb2.AgentMessage:
+        asked = fleet_pb2.TimeRequest(boottime_ns=self._clock.boottime_ns(), wall_ms=self._clock.wall_ms())
+        return _message(time_request=asked)
+
+    def _put(self, make: Callable[[], fleet_pb2.AgentMessage]) -> None:
+        """Made when it is written. Without a connection it is dropped: the next one states everything anew."""
+        if self.connected:
+            self._out.put_nowait(make)
+
+    def _send_items(self, items: Iterable[Item]) -> None:
+        rows: list[fleet_pb2.UsageRow] = []
+        for item in items:
+            if item.kind == "usage":
+                rows.append(fleet_pb2.UsageRow.FromString(item.data))
+            elif item.kind == "load_result":
+                self._put(lambda i=item: _message(load_result=fleet_pb2.LoadResult.FromString(i.data)))  # type: ignore[misc]
+            else:
+                self._put(lambda i=item: _message(event=fleet_pb2.Event.FromString(i.data)))  # type: ignore[misc]
+        for start in range(0, len(rows), USAGE_ROWS):
+            report = fleet_pb2.UsageReport(rows=rows[start : start + USAGE_ROWS])
+            self._put(lambda report=report: _message(usage=report))  # type: ignore[misc]
+
+    # --- what comes down --------------------------------------------------------------------------------------------
+
+    async def _read(self, call: Any) -> None:
+        while True:
+            message = await call.read()
+            if message is grpc.aio.EOF:
+                return
+            match message.WhichOneof("body"):
+                case "plan":
+                    answer = await self._plan(message.plan)
+                    self._put(lambda answer=answer: _message(plan_answer=answer))  # type: ignore[misc]
+                case "keys":
+                    self._take_keys(message.keys)
+                case "command":
+                    task = asyncio.create_task(self._command(message.command))
+                    self._commands.add(task)
+                    task.add_done_callback(self._commands.discard)
+                case "time_reply":
+                    self._clock.measure(message.time_reply.controller_ms, message.time_reply.boottime_ns)
+                case "received":
+                    await asyncio.to_thread(self._spool.taken, list(message.received.ids))
+                case other:
+                    log.warning("message not understood kind=%s", other)
+
+    async def _plan(self, push: fleet_pb2.PlanPush) -> fleet_pb2.PlanAnswer:
+        answer = fleet_pb2.PlanAnswer(epoch=push.epoch, generation=push.generation, accepted=True)
+        try:
+            self._check_stamp(push)
+            checked = self._node.check_plan(push.plan)
+        except PlanRefused as err:
+            log.error("plan refused epoch=%s generation=%s why=%r", push.epoch, push.generation, str(err))
+            answer.accepted, answer.reason = False, str(err)
+            return answer
+        plan = SavedPlan(push.epoch, push.generation, push.plan)
+        try:
+            await asyncio.to_thread(self._state.save_plan, plan)
+        except OSError as err:
+            log.error("plan not saved error=%r; it is carried out, and lost when the agent restarts", str(err))
+        self.held = plan
+        self._node.take_plan(checked)
+        log.info("plan taken epoch=%s generation=%s bytes=%s", plan.epoch, plan.generation, len(plan.plan))
+        return answer
+
+    def _check_stamp(self, push: fleet_pb2.PlanPush) -> None:
+        if hashlib.sha256(push.plan).digest() != push.sha256:
+            raise PlanRefused("the plan's digest does not match its content: it was damaged on the way")
+        if self.held is None:
+            return
+        if push.epoch < self.held.epoch:
+            raise PlanRefused(
+                f"epoch {push.epoch} is lower than {self.held.epoch}, which this node has followed: this controller is not "
+                "the leader, or its database is an old copy (if so: enrol the node again)"
+            )
+        if push.epoch == self.held.epoch and push.generation < self.held.generation:
+            raise PlanRefused(f"generation {push.generation} is older than {self.held.generation}, which this node has")
+
+    def _take_keys(self, table: fleet_pb2.KeyTable) -> None:
+        if table.whole:
+            self._keys.clear()
+        self._keys.update((k.id, k) for k in table.keys)
+        for gone in table.removed_ids:
+            self._keys.pop(gone, None)
+        self._node.take_keys(
+            {
+                k.sha256: {
+                    "id": k.id,
+                    "user_id": k.user_id,
+                    "user_name": k.user_name,
+                    "role": k.role,
+                    "expires_at_ms": k.expires_at_ms,
+                }
+                for k in self._keys.values()
+            }
+        )
+
+    async def _command(self, command: fleet_pb2.Command) -> None:
+        """At most once: the id is on disk before anything is done."""
+        if command.id in self._begun:
+            log.warning("command passed over: it was begun before id=%s kind=%s", command.id, command.kind)
+            return
+        if self._clock.now_ms() >= command.deadline_ms:
+            ok, reason = False, "it came after its deadline and was not carried out"
+        else:
+            try:
+                self._begun[command.id] = None
+                await asyncio.to_thread(self._state.remember_commands, list(self._begun))
+                ok, reason = await self._node.command(command.kind, command.channel)
+            except Exception as err:
+                log.exception("command failed id=%s kind=%s", command.id, command.kind)
+                ok, reason = False, f"the agent could not carry it out: {err}"
+        log.info("command done id=%s kind=%s channel=%s ok=%s", command.id, command.kind, command.channel, ok)
+        result = fleet_pb2.CommandResult(id=command.id, ok=ok, reason=reason)
+        self._results[command.id] = result
+        self._put_result(result)
+
+    def _put_result(self, result: fleet_pb2.CommandResult) -> None:
+        self._put(lambda: _message(command_result=result))
+
+
+def _say(state: RetryCallState) -> None:
+    error = state.outcome.exception() if state.outcome else None
+    wait = state.next_action.sleep if state.next_action else 0.0
+    log.warning("not connected why=%r attempt=%s again_in=%.1f", str(error), state.attempt_number, wait)
+
+
+def _message(**body: Any) -> fleet_pb2.AgentMessage:
+    return fleet_pb2.AgentMessage(**body)

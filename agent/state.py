@@ -1,0 +1,158 @@
+"""What an agent keeps in its state folder, so that it can go on alone: the plan, the keys, what was not yet received.
+
+<state>/node.key node.crt ca.crt controller.json     the node's identity and where its controller is
+<state>/plan.bin                                     the last good plan, with its stamp
+<state>/commands.json                                ids of commands that were begun (none is carried out twice)
+<state>/spool.jsonl                                  load results, events and usage that no controller has acknowledged
+<state>/channels/<name>/retry.json                   failures of the channel's targets
+
+A file that cannot be read is reported and set aside: an agent without a plan is better than an agent that is down.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import logging
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from agent.errors import AgentError, NotEnrolled
+from agent.files import write_private
+
+log = logging.getLogger(__name__)
+REMEMBERED_COMMANDS = 500
+
+
+@dataclass(frozen=True, slots=True)
+class SavedPlan:
+    """A serialised Plan and its stamp."""
+
+    epoch: int
+    generation: int
+    plan: bytes
+
+    @property
+    def sha256(self) -> bytes:
+        return hashlib.sha256(self.plan).digest()
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What the link dials with; PEM texts."""
+
+    key: bytes
+    certificate: bytes
+    ca: bytes
+    fleet_address: str
+
+
+class State:
+    """The folder, made when it is missing."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        try:
+            for path in (folder, folder / "channels", folder / "gateway"):
+                path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as err:
+            raise AgentError(f"SLOTSERVE_AGENT_STATE_DIR={folder}: {err.strerror}") from err
+
+    # --- who runs here ----------------------------------------------------------------------------------------------
+
+    def lock(self) -> int:
+        """Takes agent.pid for this process and writes its pid; the handle must be kept. Raises AgentError when taken."""
+        handle = os.open(self.folder / "agent.pid", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            pid = os.read(handle, 32).decode(errors="replace").strip()
+            os.close(handle)
+            raise AgentError(f"{self.folder}: another agent (pid {pid or 'unknown'}) runs with this folder") from None
+        os.ftruncate(handle, 0)
+        os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
+        return handle
+
+    # --- identity ---------------------------------------------------------------------------------------------------
+
+    def identity(self) -> Identity:
+        """Raises NotEnrolled where a part is missing."""
+        try:
+            address = json.loads((self.folder / "controller.json").read_text())["fleet_address"]
+            key, certificate, ca = ((self.folder / n).read_bytes() for n in ("node.key", "node.crt", "ca.crt"))
+            return Identity(key, certificate, ca, address)
+        except (OSError, ValueError, KeyError, TypeError) as err:
+            raise NotEnrolled(
+                f"{self.folder}: this node is not enrolled ({err}); make a join string with `slotserve node add NAME` "
+                "and give it to `slotserve-agent enrol`"
+            ) from None
+
+    def save_identity(self, identity: Identity) -> None:
+        """A new CA is a new controller: what the old one said (plan, keys) is forgotten."""
+        old = self.folder / "ca.crt"
+        if old.exists() and old.read_bytes() != identity.ca:
+            for stale in ("plan.bin", "gateway/keys.json", "commands.json"):
+                (self.folder / stale).unlink(missing_ok=True)
+        write_private(self.folder / "node.key", identity.key)
+        write_private(self.folder / "node.crt", identity.certificate)
+        write_private(old, identity.ca)
+        where = json.dumps({"fleet_address": identity.fleet_address})
+        write_private(self.folder / "controller.json", where.encode())
+
+    # --- the plan ---------------------------------------------------------------------------------------------------
+
+    def load_plan(self) -> SavedPlan | None:
+        """The last good plan; a damaged file is reported and ignored."""
+        path = self.folder / "plan.bin"
+        try:
+            head, _, body = path.read_bytes().partition(b"\n")
+            stamp = json.loads(head)
+            plan = SavedPlan(int(stamp["epoch"]), int(stamp["generation"]), body)
+            if plan.sha256.hex() != stamp["sha256"]:
+                raise ValueError("its digest does not match its content")
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, KeyError, TypeError) as err:
+            log.error("saved plan ignored path=%s error=%r", path, str(err))
+            return None
+        return plan
+
+    def save_plan(self, plan: SavedPlan) -> None:
+        head = json.dumps({"epoch": plan.epoch, "generation": plan.generation, "sha256": plan.sha256.hex()})
+        write_private(self.folder / "plan.bin", head.encode() + b"\n" + plan.plan)
+
+    # --- failures of a channel's targets ----------------------------------------------------------------------------
+
+    def channel_folder(self, channel: str) -> Path:
+        folder = self.folder / "channels" / channel
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return folder
+
+    def load_retry(self, channel: str) -> Any:
+        """What `save_retry` was given, or None."""
+        return self._load_json(self.channel_folder(channel) / "retry.json")
+
+    def save_retry(self, channel: str, record: Any) -> None:
+        write_private(self.channel_folder(channel) / "retry.json", json.dumps(record).encode())
+
+    # --- commands ---------------------------------------------------------------------------------------------------
+
+    def begun_commands(self) -> list[str]:
+        """Ids of commands that were begun, oldest first."""
+        ids = self._load_json(self.folder / "commands.json")
+        return [str(i) for i in ids] if isinstance(ids, list) else []
+
+    def remember_commands(self, ids: list[str]) -> None:
+        write_private(self.folder / "commands.json", json.dumps(ids[-REMEMBERED_COMMANDS:]).encode())
+
+    def _load_json(self, path: Path) -> Any:
+        try:
+            return json.loads(path.read_text())
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError) as err:
+            log.error("state file ignored path=%s error=%r", path, str(err))
+            return None
