@@ -1,0 +1,81 @@
+"""Finding the engine of a channel again after the agent's own restart, and ending engines from outside the agent.
+
+An engine is known by boot id + pid + start ticks of its shim and itself. What carries the channel's marker and is not of
+that launch is left over from a shim that was killed: it is ended here, before anything is started beside it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from agent.core.types import Seconds
+from agent.runtime import proc, records, stopping
+from agent.runtime.records import ChannelPaths, ExitRecord, RunRecord
+
+log = logging.getLogger(__name__)
+SHIM_FINISHES = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """`record`: the last start of this boot; `alive`: it runs and was not being stopped; else `ended` says how it ended
+    while nobody watched (None where nothing says: its shim was killed)."""
+
+    record: RunRecord | None = None
+    alive: bool = False
+    ended: ExitRecord | None = None
+    stopping: bool = False  # SIGTERM had been sent; its shim goes on with it
+
+
+def look(paths: ChannelPaths) -> Found:
+    """What runs of this channel, leftovers ended. Blocks for 7 s at most, normally for milliseconds."""
+    record = records.read_run(paths)
+    if record is None or not record.this_boot:
+        _told(stopping.clear_now(paths, None))
+        return Found()
+    launch_id = record.process.launch_id
+    if record.shim_alive and records.stop_asked(paths, launch_id):
+        return Found(record, stopping=True)
+    if record.shim_alive and not record.engine_alive:
+        _wait(record, SHIM_FINISHES)  # it is clearing away and about to write its exit record
+    if record.shim_alive and record.engine_alive:
+        _told(stopping.clear_now(paths, record, keep_launch=launch_id))
+        return Found(record, alive=True)
+    _told(stopping.clear_now(paths, record))
+    return Found(record, ended=records.read_exit(paths, launch_id))
+
+
+def stop_engine(paths: ChannelPaths, timeout: Seconds) -> bool:
+    """Stops the channel's engine, whoever started it (for `stop-engines`, with no agent running). Blocks; True = gone."""
+    record = records.read_run(paths)
+    if record is not None and record.shim_alive:
+        records.ask_stop(paths, record.process.launch_id, timeout)
+        proc.send(record.process.shim_pid, record.shim_ticks, signal.SIGTERM)
+        _wait(record, timeout + stopping.SHIM_GRACE)
+    stopping.clear_now(paths, record, seconds=stopping.GIVE_UP)
+    return not stopping.leftovers(paths.root, record)
+
+
+def channel_folders(state_dir: Path) -> list[ChannelPaths]:
+    """Every channel that has ever run something here, also those that are no longer declared."""
+    try:
+        names = sorted(os.listdir(state_dir / "channels"))
+    except FileNotFoundError:
+        return []
+    return [ChannelPaths(state_dir / "channels" / n) for n in names]
+
+
+def _wait(record: RunRecord, seconds: float) -> None:
+    end = time.monotonic() + seconds
+    while record.shim_alive and time.monotonic() < end:
+        time.sleep(0.01)
+
+
+def _told(pids: list[int]) -> None:
+    if pids:
+        log.warning("ended what a dead engine had left behind pids=%s", pids)

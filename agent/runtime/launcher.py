@@ -1,0 +1,367 @@
+"""The processes of one channel: starts its engine under a shim, looks at it, waits for its end, stops it, adopts it again."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import secrets
+import shutil
+import subprocess
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from agent import engines
+from agent.core.types import Launch, Millis, Seconds
+from agent.engines.base import Ended, Engine, Place, Prepared, unique_name
+from agent.interfaces import Holder, Process, StartFailed, Trouble
+from agent.runtime import adoption, memory, ports, preflight, proc, records, stopping
+from agent.runtime.gpu import Gpus
+from agent.runtime.logs import LaunchLog, LogFolder
+from agent.runtime.models import FoundModel, ModelIndex
+from agent.runtime.probe import Prober
+from agent.runtime.records import ChannelPaths, RunRecord
+from agent.runtime.spawn import spawn
+from agent.settings import AgentSettings, ChannelConfig, NodeFile
+
+log = logging.getLogger(__name__)
+TAIL = 128 << 10
+EXIT_RECORD = 10.0  # from the engine's end to its shim's
+CLEAR = 35.0  # for what is left of the engine before
+
+
+class ChannelRuntime:
+    """An EngineRuntime (agent/interfaces.py) of real processes.
+
+    channel, node_file: as declared; settings: the folders and the node's stop time-out; models: its folders' index;
+    gpus: the machine's; now: node time in ms. `inherited`: the environment engines may take known variables from.
+    After `adopt` said None, `died_unwatched` holds an engine that had ended by itself while no agent ran, and why.
+    """
+
+    def __init__(
+        self,
+        channel: ChannelConfig,
+        node_file: NodeFile,
+        settings: AgentSettings,
+        models: ModelIndex,
+        gpus: Gpus,
+        now: Callable[[], Millis],
+        inherited: Mapping[str, str] | None = None,
+    ) -> None:
+        self.channel, self.engines = channel, node_file.engines
+        self.paths = ChannelPaths((settings.agent_state_dir / "channels" / channel.name).absolute())
+        self.socket = (settings.run_dir / f"{channel.name}.sock").absolute()
+        self.logs = LogFolder(self.paths.logs)
+        self.died_unwatched: tuple[Process, Trouble] | None = None
+        self._models, self._gpus, self._now = models, gpus, now
+        self._stop_timeout = 30.0 if settings.stop_timeout_seconds is None else settings.stop_timeout_seconds
+        self._inherited = os.environ if inherited is None else inherited
+        self._record: RunRecord | None = None
+        self._prober: Prober | None = None
+        self._children: list[subprocess.Popen[bytes]] = []
+        self._verdicts: dict[str, Trouble] = {}  # given before the end, by launch
+        self._ready: set[str] = set()
+        self._stopping: set[str] = set()
+
+    # --- adoption ---------------------------------------------------------------------------------------------------
+
+    def adopt(self) -> Process | None:
+        """By the run record; leftovers of dead engines are ended. None where nothing runs, or what runs is being stopped
+        already (the next start waits for it)."""
+        found = adoption.look(self.paths)
+        self._record = found.record
+        keep = found.record.process.launch_id if found.record and (found.alive or found.stopping) else ""
+        self._end_logs(keep, found)
+        self._remove_folders(keep)
+        if found.record is None or not found.alive:
+            return None
+        process = found.record.process
+        if process.was_ready:
+            self._ready.add(process.launch_id)
+        log.info("engine adopted channel=%s launch=%s pid=%d", self.channel.name, process.launch_id, process.engine_pid)
+        return process
+
+    def _end_logs(self, keep: str, found: adoption.Found) -> None:
+        """Notes the end of launches that ended while nobody watched, and keeps the reason of the last one."""
+        for launch in self.logs.launches():
+            if launch.ended or launch.launch_id == keep:
+                continue
+            failed = False
+            if found.record and launch.launch_id == found.record.process.launch_id:
+                failed = not (found.ended and found.ended.stop_asked)
+                if failed:
+                    trouble = self.why_died(found.record.process)
+                    self.died_unwatched = (found.record.process, trouble)
+                    log.warning("engine had ended unwatched launch=%s reason=%s", launch.launch_id, trouble.reason)
+            ago = found.ended.seconds_ago() if found.ended else 0.0
+            self.logs.end(launch.launch_id, self._now() - int(ago * 1000), failed)
+
+    # --- before a start ---------------------------------------------------------------------------------------------
+
+    async def preflight(self, launch: Launch) -> Trouble | None:
+        trouble = preflight.check_engine(launch, self.channel, self.engines)
+        if trouble is not None:
+            return trouble
+        engine = engines.get(launch.engine)
+        model = await self._find(launch.model)
+        trouble = preflight.check_model(launch, model, engine, self.channel)
+        if trouble is None and engine.unix_socket:
+            trouble = preflight.check_socket(self.socket)
+        if trouble is None and (missing := await asyncio.to_thread(self._gpus.missing, self.channel.gpus)):
+            trouble = Trouble("cpu_fallback", f"{missing}; without it the engine would run on the processor")
+        if trouble is None and model is not None:
+            prepared = self._prepare(engine, launch, self._place(engine, launch, model, "0" * 22, ()))
+            trouble = await preflight.check_arguments(launch, prepared)
+        return trouble
+
+    async def gpu_holders(self) -> list[Holder]:
+        if not self.channel.gpus:
+            return []
+        return await asyncio.to_thread(self._holders)
+
+    def _holders(self) -> list[Holder]:
+        processes = self._gpus.processes(self.channel.gpus)
+        if not processes:
+            return []
+        ours = {s.pid for s in stopping.leftovers(self.paths.root, self._record)}
+        return [
+            Holder(p.gpu, p.pid, proc.user(p.pid), proc.command(p.pid), p.memory_bytes)
+            for p in processes
+            if p.pid not in ours
+        ]
+
+    # --- start ------------------------------------------------------------------------------------------------------
+
+    async def start(self, launch: Launch, reservation_id: str, now: Millis) -> Process:
+        await self._clear_old()
+        trouble = preflight.check_engine(launch, self.channel, self.engines)
+        if trouble is not None:
+            raise StartFailed(trouble)
+        engine = engines.get(launch.engine)
+        model = await self._find(launch.model)
+        trouble = preflight.check_model(launch, model, engine, self.channel)
+        if trouble is None and engine.unix_socket:
+            trouble = preflight.check_socket(self.socket)
+        if trouble is not None or model is None:
+            raise StartFailed(trouble or Trouble("missing_file", f"model {launch.model} is not there"))
+        launch_id = f"{now:013d}-{secrets.token_hex(4)}"
+        uuids, used = await asyncio.to_thread(self._look_at_gpus)
+        place = self._place(engine, launch, model, launch_id, uuids)
+        prepared = self._prepare(engine, launch, place)
+        process = Process(
+            launch_id=launch_id,
+            identity=launch.identity,
+            model=launch.model,
+            preset=launch.preset,
+            engine=launch.engine,
+            started_at=now,
+            shim_pid=0,
+            engine_pid=0,
+            socket=place.socket,
+            host=place.host,
+            port=place.port,
+            engine_key=place.engine_key,
+            served_name=place.served_names[0],
+            # An engine that takes one name only is told apart by its key.
+            unique_name=next((n for n in place.served_names[1:] if any(n in c for c in prepared.command)), ""),
+        )
+        extra = {"args": list(launch.args), "reservation_id": reservation_id, "gpu_used": used}
+        self._make_room(process, reservation_id)
+        self._record, shim = await spawn(self.paths, process, prepared, extra, self._stop_timeout)
+        self._children.append(shim)
+        process = self._record.process
+        log.info(
+            "engine started channel=%s launch=%s model=%s engine=%s pid=%d",
+            self.channel.name,
+            launch_id,
+            launch.model,
+            launch.engine,
+            process.engine_pid,
+        )
+        return process
+
+    def _make_room(self, process: Process, reservation_id: str) -> None:
+        try:
+            self.paths.root.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self.socket.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self.socket.unlink(missing_ok=True)
+            self.logs.begin(
+                LaunchLog(
+                    process.launch_id,
+                    process.model,
+                    process.preset,
+                    process.identity,
+                    reservation_id,
+                    process.started_at,
+                )
+            )
+        except OSError as err:
+            raise StartFailed(Trouble("crashed", f"the engine could not be started: {err}")) from None
+
+    def _look_at_gpus(self) -> tuple[tuple[str, ...], dict[str, int]]:
+        if not self.channel.gpus:
+            return (), {}
+        return self._gpus.resolve(self.channel.gpus), self._gpus.used(self.channel.gpus)
+
+    def _place(
+        self, engine: Engine, launch: Launch, model: FoundModel, launch_id: str, uuids: tuple[str, ...]
+    ) -> Place:
+        names = (launch.model, unique_name(launch.model, launch_id))
+        at: dict[str, Any] = {"socket": str(self.socket)} if engine.unix_socket else {"port": ports.free_port()}
+        return Place(
+            model_path=model.path,
+            served_names=names,
+            engine_key=secrets.token_urlsafe(32),
+            gpu_uuids=uuids,
+            home=str(self.paths.home(launch_id)),
+            tmpdir=str(self.paths.tmp(launch_id)),
+            **at,
+        )
+
+    def _prepare(self, engine: Engine, launch: Launch, place: Place) -> Prepared:
+        config = preflight.engine_config(launch.engine, self.engines)
+        assert config is not None, "check_engine came first"
+        return engine.prepare(config.command, launch.args, launch.env, place, self._inherited, config.env)
+
+    async def _find(self, name: str) -> FoundModel | None:
+        """As last scanned; looked for anew where it is not there or was incomplete then."""
+        found = self._models.find(name, self.channel.name)
+        if found is None or found.incomplete:
+            await asyncio.to_thread(self._models.scan)
+            found = self._models.find(name, self.channel.name)
+        return found
+
+    async def _clear_old(self) -> None:
+        """Nothing is started beside an engine that has not quite gone (a cancelled start, a stop under way when the agent
+        was restarted)."""
+        record = records.read_run(self.paths)
+        if record is not None and record.this_boot and record.shim_alive:
+            gone = await stopping.stop(self.paths, record, self._stop_timeout)
+        elif record is None or not record.this_boot or not records.read_exit(self.paths, record.process.launch_id):
+            begun = asyncio.get_running_loop().time()
+            gone = await stopping.clear(self.paths, record, kill_at=begun, give_up=begun + CLEAR)
+        else:
+            gone = True
+        if not gone:
+            pid = record.process.engine_pid if record else 0
+            raise StartFailed(Trouble("hung", f"the engine before (process {pid}) cannot be ended; nothing is started"))
+        await self._finish(None)
+
+    # --- while it runs ----------------------------------------------------------------------------------------------
+
+    async def probe(self, process: Process) -> bool:
+        if self._prober is None or self._prober.launch_id != process.launch_id:
+            await self._close_prober()
+            self._prober = Prober(process)
+        if process.launch_id in self._verdicts or not await self._prober.look():
+            return False
+        if process.launch_id not in self._ready:
+            if self.channel.gpus and await self._on_cpu(process):
+                return False
+            self._ready.add(process.launch_id)
+            try:
+                records.mark_ready(self.paths, process.launch_id, self._now())
+            except OSError as err:
+                log.warning("ready mark not written launch=%s error=%s", process.launch_id, err)
+        return True
+
+    async def _on_cpu(self, process: Process) -> bool:
+        """An engine that found no GPU answers all the same, slowly: it is ended and counts as failed."""
+        verdict = self._classify(process, Ended(None))
+        if verdict.category != "cpu_fallback":
+            return False
+        self._verdicts[process.launch_id] = verdict
+        if self._record is not None:
+            await stopping.stop(self.paths, self._record, self._stop_timeout)
+        return True
+
+    async def wait_exit(self, process: Process) -> Trouble:
+        record = self._of(process)
+        if record is not None:
+            await stopping.wait_gone(process.engine_pid, record.engine_ticks)
+            if not await stopping.wait_gone(process.shim_pid, record.shim_ticks, EXIT_RECORD):
+                log.error("shim did not end after its engine launch=%s shim=%d", process.launch_id, process.shim_pid)
+            if records.read_exit(self.paths, process.launch_id) is None:
+                now = asyncio.get_running_loop().time()
+                await stopping.clear(self.paths, record, kill_at=now, give_up=now + stopping.GIVE_UP)
+        trouble = self.why_died(process)
+        if process.launch_id not in self._stopping:  # else `stop` finishes
+            await self._finish(process, failed=True)
+        return trouble
+
+    async def stop(self, process: Process, stop_timeout: Seconds) -> bool:
+        record, failed = self._of(process), process.launch_id in self._verdicts
+        self._stopping.add(process.launch_id)
+        gone = record is None or await stopping.stop(self.paths, record, stop_timeout)
+        if gone:
+            await self._finish(process, failed)
+        return gone
+
+    async def wait_memory_free(self) -> str:
+        before = self._record.gpu_used if self._record else {}
+        return await memory.wait_free(self._gpus, self.channel.gpus, before)
+
+    def why_died(self, process: Process) -> Trouble:
+        if (known := self._verdicts.get(process.launch_id)) is not None:
+            return known
+        record, ended = self._of(process), records.read_exit(self.paths, process.launch_id)
+        was_ready = process.was_ready or process.launch_id in self._ready
+        if ended is not None and ended.error:
+            trouble = Trouble("crashed", f"the engine could not be started: {ended.error}")
+        elif ended is not None and ended.stop_asked:
+            by = "" if process.launch_id in self._stopping else " from outside: its shim was sent SIGTERM"
+            trouble = Trouble("crashed", f"the engine was stopped{by}")
+        elif ended is not None:
+            trouble = self._classify(process, Ended(ended.code, was_ready=was_ready))
+        elif record is not None and record.engine_alive:
+            trouble = self._classify(process, Ended(None, timed_out=not was_ready, was_ready=was_ready))
+        else:
+            trouble = Trouble("crashed", "the engine's shim was killed from outside, and the engine with it")
+        self._verdicts[process.launch_id] = trouble
+        return trouble
+
+    def _classify(self, process: Process, ended: Ended) -> Trouble:
+        record = self._of(process)
+        output = self.logs.tail(process.launch_id, TAIL)
+        verdict = engines.get(process.engine).classify(output, ended, record.args if record else ())
+        return Trouble(verdict.category, verdict.reason, verdict.detail)  # type: ignore[arg-type]
+
+    # --- afterwards -------------------------------------------------------------------------------------------------
+
+    def _of(self, process: Process) -> RunRecord | None:
+        if self._record is not None and self._record.process.launch_id == process.launch_id:
+            return self._record
+        return None
+
+    async def _finish(self, process: Process | None, failed: bool = False) -> None:
+        """Notes the end, closes the prober, reaps the shim, removes the launch's folders."""
+        await self._close_prober()
+        self._children = [c for c in self._children if c.poll() is None]
+        if process is not None:
+            self.logs.end(process.launch_id, self._now(), failed)
+            self._verdicts = {k: v for k, v in self._verdicts.items() if k == process.launch_id}
+            self._ready &= {process.launch_id}
+        self._remove_folders("")
+
+    async def _close_prober(self) -> None:
+        prober, self._prober = self._prober, None
+        if prober is not None:
+            with contextlib.suppress(OSError):
+                await prober.close()
+
+    def _remove_folders(self, keep: str) -> None:
+        """Homes and temporary folders of launches other than `keep`; in a thread, for caches of an engine may be large."""
+        old: list[Path] = []
+        for folder, kept in ((self.paths.root / "home", keep), (self.paths.root / "tmp", keep[-8:])):
+            with contextlib.suppress(FileNotFoundError):
+                old += [p for p in folder.iterdir() if p.name != kept]
+        if old:
+            threading.Thread(target=_remove, args=(old,), name="remove-folders", daemon=True).start()
+
+
+def _remove(folders: list[Path]) -> None:
+    for folder in folders:
+        shutil.rmtree(folder, ignore_errors=True)

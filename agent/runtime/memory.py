@@ -1,0 +1,47 @@
+"""Waiting for GPU memory after a stop: the driver frees it a little later than the process ends."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+
+from agent.runtime.gpu import Gpus
+
+QUICK, SLOW, LONGEST = 0.05, 0.25, 10.0
+TOLERANCE = 256 << 20  # what a driver keeps or other programs' windows take
+
+
+async def wait_free(
+    gpus: Gpus,
+    names: Iterable[str | int],
+    before: Mapping[str, int],
+    sleep: Callable[[float], object] = asyncio.sleep,
+) -> str:
+    """Looks at once, every 50 ms for 1 s, then every 250 ms, 10 s at most. "" = free (or nothing can be seen), else what
+    is held. `before`: bytes in use by UUID before the engine that has ended was started."""
+    names = list(names)
+    if not names:
+        return ""
+    waited = 0.0
+    while True:
+        held = await asyncio.to_thread(_held, gpus, names, before)
+        if not held or waited >= LONGEST:
+            return held
+        pause = QUICK if waited < 1.0 - QUICK / 2 else SLOW
+        await sleep(pause)  # type: ignore[misc]
+        waited += pause
+
+
+def _held(gpus: Gpus, names: list[str | int], before: Mapping[str, int]) -> str:
+    processes = gpus.processes(names)
+    if processes:
+        who = ", ".join(f"process {p.pid} ({_gib(p.memory_bytes)}) on {p.gpu}" for p in processes)
+        return f"GPU memory is still held by {who}"
+    for uuid, used in gpus.used(names).items():
+        if uuid in before and used > before[uuid] + TOLERANCE:
+            return f"GPU {uuid} has {_gib(used)} in use, {_gib(used - before[uuid])} more than before the last start, and names no process"
+    return ""
+
+
+def _gib(size: int) -> str:
+    return f"{size / (1 << 30):.1f} GiB"

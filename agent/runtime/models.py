@@ -1,0 +1,207 @@
+"""What an engine of this node can load: GGUF files and Hugging Face folders below the channels' model folders.
+
+- The name is the file's without `.gguf`; a split set (`-00001-of-00003`) is one model, given to the engine by its
+  first part, with the size of all parts; a missing part makes it incomplete. Projectors (`mmproj*`) are no models.
+- A folder with config.json and *.safetensors is one model, named by the folder (`models--org--name` caches: org/name).
+- Of two with the same name the first folder's wins, within a folder the first by path.
+- An empty file, or one that does not begin as a GGUF file does, is listed as incomplete and says why. One that was cut
+  short cannot be told from here: the engine says so when it is loaded. A text that begins with "simulated" counts as a
+  model for the simulated engine.
+
+A scan looks at names and sizes only (a few microseconds a file); a file is opened when it is new or has changed.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from agent.settings import ChannelConfig
+
+log = logging.getLogger(__name__)
+SPLIT = re.compile(r"(?P<name>.+)-(?P<part>\d{5})-of-(?P<parts>\d{5})", re.DOTALL)
+CACHE = re.compile(r"models--(?P<org>[^/]+)--(?P<name>[^/]+)/snapshots/[^/]+$")
+HEADS = (b"GGUF", b"simulated")
+
+
+@dataclass(frozen=True, slots=True)
+class FoundModel:
+    name: str
+    path: str  # what the engine is given
+    size_bytes: int  # all weight files
+    format: str  # "gguf" or "safetensors"
+    incomplete: bool = False
+    detail: str = ""  # why incomplete
+    channels: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class _File:
+    path: str
+    size: int
+    ctime_ns: int
+
+
+@dataclass(slots=True)
+class _Folder:
+    """One folder's content, links followed."""
+
+    path: str
+    files: dict[str, _File] = field(default_factory=dict)
+
+
+class ModelIndex:
+    """Models by channel. `scan` from a thread, readers from anywhere: results are swapped in whole."""
+
+    def __init__(self, channels: Iterable[ChannelConfig]) -> None:
+        self._folders = {c.name: tuple(str(f) for f in c.model_folders) for c in channels}
+        self._by_channel: Mapping[str, Mapping[str, FoundModel]] = {}
+        self._models: tuple[FoundModel, ...] = ()
+        self._cache: dict[tuple[str, int, int], str] = {}
+        self.unreadable: tuple[str, ...] = ()  # folders, with the reason
+
+    def scan(self) -> bool:
+        """Looks at the disk; True where anything is different from the last look."""
+        self._seen: dict[tuple[str, int, int], str] = {}
+        problems: dict[str, str] = {}
+        found = {f: self._scan_folder(f, problems) for folders in self._folders.values() for f in folders}
+        by_channel: dict[str, dict[str, FoundModel]] = {}
+        for channel, folders in self._folders.items():
+            here: dict[str, FoundModel] = {}
+            for folder in folders:
+                for model in found[folder]:
+                    here.setdefault(model.name, model)
+            by_channel[channel] = here
+        models: dict[str, FoundModel] = {}
+        for channel, here in by_channel.items():
+            for name, model in here.items():
+                known = models.setdefault(name, model)
+                models[name] = replace(known, channels=(*known.channels, channel))
+        now = tuple(models[name] for name in sorted(models))
+        self.unreadable = tuple(f"{path}: {why}" for path, why in sorted(problems.items()))
+        changed = now != self._models or by_channel != self._by_channel
+        self._models, self._by_channel, self._cache = now, by_channel, self._seen
+        return changed
+
+    def models(self) -> tuple[FoundModel, ...]:
+        """One entry a name with the channels that have it; path and size are those of the first such channel."""
+        return self._models
+
+    def find(self, name: str, channel: str) -> FoundModel | None:
+        """What that channel loads under this name, by the last scan."""
+        return self._by_channel.get(channel, {}).get(name)
+
+    def _scan_folder(self, root: str, problems: dict[str, str]) -> list[FoundModel]:
+        found: list[FoundModel] = []
+        for folder in _walk(root, problems):
+            found += self._gguf(folder)
+            if "config.json" in folder.files and (one := self._safetensors(folder)):
+                found.append(one)
+        return found
+
+    def _gguf(self, folder: _Folder) -> Iterator[FoundModel]:
+        sets: dict[tuple[str, int], dict[int, _File]] = {}
+        for name in sorted(folder.files):
+            stem, dot, suffix = name.rpartition(".")
+            if not dot or not stem or suffix.lower() != "gguf" or name.lower().startswith("mmproj"):
+                continue
+            if split := SPLIT.fullmatch(stem):
+                parts = sets.setdefault((split["name"], int(split["parts"])), {})
+                parts[int(split["part"])] = folder.files[name]
+            else:
+                file = folder.files[name]
+                detail = self._head(file)
+                yield FoundModel(stem, file.path, file.size, "gguf", bool(detail), detail)
+        for (name, count), parts in sets.items():
+            missing = [n for n in range(1, count + 1) if n not in parts]
+            detail = f"part {', '.join(map(str, missing))} of {count} is missing" if missing else ""
+            detail = detail or next((d for n in sorted(parts) if (d := self._head(parts[n]))), "")
+            first = parts[min(parts)]
+            yield FoundModel(name, first.path, sum(p.size for p in parts.values()), "gguf", bool(detail), detail)
+
+    def _head(self, file: _File) -> str:
+        """Why this is no GGUF file, "" = it begins like one."""
+        if file.size == 0:
+            return f"{os.path.basename(file.path)} is empty"
+        return self._cached(file, _check_head)
+
+    def _safetensors(self, folder: _Folder) -> FoundModel | None:
+        weights = [f for name, f in folder.files.items() if name.endswith(".safetensors")]
+        index = folder.files.get("model.safetensors.index.json")
+        if not weights:
+            return None
+        needed = self._cached(index, _index_files).split("\n") if index else []
+        missing = [n for n in needed if n and n not in folder.files]
+        detail = f"{missing[0]} is missing" if missing else ""
+        if len(missing) > 1:
+            detail = f"{missing[0]} and {len(missing) - 1} more are missing"
+        cache = CACHE.search(folder.path)
+        name = f"{cache['org']}/{cache['name']}" if cache else os.path.basename(folder.path)
+        return FoundModel(name, folder.path, sum(f.size for f in weights), "safetensors", bool(detail), detail)
+
+    def _cached(self, file: _File, look: Callable[[str], str]) -> str:
+        key = (file.path, file.size, file.ctime_ns)
+        if (known := self._seen.get(key, self._cache.get(key))) is None:
+            known = look(file.path)
+        self._seen[key] = known
+        return known
+
+
+def _walk(root: str, problems: dict[str, str]) -> Iterator[_Folder]:
+    """Folders from the top down, each once however many links lead to it; hidden ones are left out."""
+    visited: set[tuple[int, int]] = set()
+    todo = [os.path.abspath(root)]
+    while todo:
+        path = todo.pop()
+        try:
+            st = os.stat(path)
+            if (st.st_dev, st.st_ino) in visited:
+                continue
+            visited.add((st.st_dev, st.st_ino))
+            folder, below = _read(path)
+        except OSError as err:
+            problems[path] = err.strerror or str(err)
+            continue
+        yield folder
+        todo += sorted(below, reverse=True)
+
+
+def _read(path: str) -> tuple[_Folder, list[str]]:
+    folder, below = _Folder(path), []
+    with os.scandir(path) as entries:
+        for entry in entries:
+            if entry.name.startswith("."):
+                continue
+            try:
+                if entry.is_dir():
+                    below.append(entry.path)
+                elif entry.is_file():
+                    st = entry.stat()
+                    folder.files[entry.name] = _File(entry.path, st.st_size, st.st_ctime_ns)
+            except OSError:
+                continue  # gone meanwhile, or a link in a circle
+    return folder, below
+
+
+def _check_head(path: str) -> str:
+    try:
+        with Path(path).open("rb") as f:
+            head = f.read(16)
+    except OSError as err:
+        return f"{os.path.basename(path)} cannot be read: {err.strerror}"
+    return "" if head.startswith(HEADS) else f"{os.path.basename(path)} is not a GGUF file (it does not begin like one)"
+
+
+def _index_files(path: str) -> str:
+    """The weight files that an index names, a line each."""
+    try:
+        names = json.loads(Path(path).read_bytes())["weight_map"].values()
+        return "\n".join(sorted({str(n) for n in names}))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as err:
+        log.warning("index not usable path=%s error=%s", path, err)
+        return ""
