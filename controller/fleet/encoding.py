@@ -1,0 +1,119 @@
+"""A node's plan as bytes: the same plan gives the same bytes, so that nothing is sent to a node that changes nothing.
+
+Each channel is serialised by itself and the pieces are joined (protobuf: a repeated message field is its elements, each
+with tag and length), so that one changed channel does not cost the serialisation of all.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from controller.scheduling.types import Millis, PlanStep, Reservation
+from controller.settings import Settings
+from controller.store.launches import Launch
+from protos import types_pb2
+
+PREPARES = frozenset(("preload", "clearing", "short_gap"))
+OWN = ("stop_timeout_seconds", "drain_seconds", "load_timeout_seconds", "disk_read_mbps", "gateway_linger_seconds")
+_CHANNELS_TAG = types_pb2.Plan.DESCRIPTOR.fields_by_name["channels"].number << 3 | 2
+
+
+def channel_plan(
+    channel: str, steps: Sequence[PlanStep], since: Millis, launches: Mapping[str, Launch], names: bool
+) -> bytes:
+    """A channel's steps, the first of them since `since`, and every launch that they name. `names`: whether holders'
+    names may go to the node."""
+    made: dict[str, types_pb2.Access] = {}
+    named: dict[str, None] = {}
+    out = types_pb2.ChannelPlan(channel=channel)
+    add = out.steps.add
+    for index, (at, target, why, fallback, reservation, running) in enumerate(steps):
+        step = add(at_ms=since if index == 0 else at, why=why)
+        if target is not None:
+            step.target = target.identity
+            named[target.identity] = None
+            if fallback is not None:
+                step.fallback = fallback.identity
+                named[fallback.identity] = None
+        if reservation is not None:
+            step.reservation_id = reservation.id
+            if running is not None:
+                step.access.CopyFrom(made.get(running.id) or made.setdefault(running.id, _access(running, names)))
+            elif why in PREPARES:
+                step.prepares_for_ms = reservation.start
+    out.launches.extend(_launch(launches[identity]) for identity in named)
+    return out.SerializeToString(deterministic=True)
+
+
+def node_plan(node: str, channels: Iterable[bytes], settings: Settings, own: Mapping[str, Any]) -> bytes:
+    """The whole plan of a node out of its channels' (by name); its own settings win."""
+    parts = [types_pb2.Plan(node=node).SerializeToString()]
+    for channel in channels:
+        parts += (bytes((_CHANNELS_TAG,)), _varint(len(channel)), channel)
+    parts.append(types_pb2.Plan(settings=node_settings(settings, own)).SerializeToString())
+    return b"".join(parts)
+
+
+def node_settings(settings: Settings, own: Mapping[str, Any]) -> types_pb2.Settings:
+    """The settings in force on a node."""
+    values = {
+        "stop_timeout_seconds": settings.stop_timeout_seconds,
+        "drain_seconds": settings.drain_seconds,
+        "load_timeout_seconds": settings.load_timeout_seconds,
+        "disk_read_mbps": settings.disk_read_mbps,
+        "retry_min_seconds": settings.retry_min_seconds,
+        "retry_max_seconds": settings.retry_max_seconds,
+        "switch_buffer_seconds": settings.switch_buffer_seconds,
+        "gateway_linger_seconds": settings.gateway_linger_seconds,
+    }
+    values.update({name: own[name] for name in OWN if own.get(name) is not None})
+    return types_pb2.Settings(**values, show_holders=settings.show_holders)
+
+
+def step_key(step: PlanStep) -> str:
+    """What tells a step from the next: two steps with the same key are one."""
+    running = step.running
+    parts = (
+        step.target.identity if step.target else "",
+        step.why,
+        step.fallback.identity if step.fallback else "",
+        step.reservation.id if step.reservation else "",
+        *((running.kind, running.holder_id, *sorted(running.participant_ids)) if running else ()),
+    )
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+def _access(reservation: Reservation, names: bool) -> types_pb2.Access:
+    return types_pb2.Access(
+        reservation_id=reservation.id,
+        kind=reservation.kind,
+        holder_id=reservation.holder_id,
+        participant_ids=reservation.participant_ids,
+        holder_name=reservation.holder_name if names else "",
+        starts_at_ms=reservation.start,
+        ends_at_ms=reservation.end,
+    )
+
+
+def _launch(launch: Launch) -> types_pb2.Launch:
+    return types_pb2.Launch(
+        identity=launch["identity"],
+        model=launch["model"],
+        preset=launch["preset"],
+        engine=launch["engine"],
+        args=launch["args"],
+        env=launch["env"],
+        load_timeout_seconds=launch["load_timeout_seconds"],
+        load_seconds=launch["load_seconds"],
+    )
+
+
+def _varint(number: int) -> bytes:
+    out = bytearray()
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)

@@ -1,0 +1,399 @@
+"""The planner: looks at channels when something has changed or a due time has come, and makes the nodes' plans.
+
+A look is: read some nodes in one short session (worker thread), decide with no session open (on the loop, in slices of
+a few milliseconds), write what must survive a restart with guarded updates (worker thread), then tell the gRPC side.
+A guarded update that meets nothing means that a person was faster: that node's result is dropped and it is looked at
+again. Whatever goes wrong, the last plan stays, and the safety tick tries again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field
+
+from controller.fleet import planner_store
+from controller.fleet.encoding import channel_plan, node_plan, step_key
+from controller.fleet.live import Live
+from controller.fleet.planner_store import ChannelWrite, NodeWrite
+from controller.fleet.snapshot import ChannelState, NodeState, next_end, nodes_of, read_nodes
+from controller.scheduling.plan import HOUR, look_ahead, reaches_past
+from controller.scheduling.types import Decision, Millis, PlanStep
+from controller.settings import Settings
+from controller.store.session import Store
+
+log = logging.getLogger(__name__)
+SLICE_SECONDS = 0.004
+BATCH_NODES = 32
+ALL = "*"
+PlanStamp = tuple[int, int, bytes, bytes]
+
+
+@dataclass(slots=True)
+class _Channel:
+    """What is remembered of a channel between looks: its decision, since when, and the step that comes next."""
+
+    name: str
+    decision: Decision
+    since: Millis
+    key: str
+    next_at: Millis | None
+    next_key: str | None
+
+
+@dataclass(slots=True)
+class _Node:
+    """A node's plan as sent, and the first instant at which one of its channels must be looked at again."""
+
+    id: str
+    name: str
+    generation: int
+    plan: bytes
+    sha256: bytes
+    due: Millis | None
+    channels: dict[str, _Channel]
+
+
+@dataclass(slots=True)
+class _Result:
+    """What deciding on a node gave: its record to be, and what is to be written before it is."""
+
+    node: _Node
+    write: NodeWrite
+    lines: list[tuple[object, ...]] = field(default_factory=list)
+
+    @property
+    def changed(self) -> bool:
+        return not self.write.empty
+
+
+class Planner:
+    """One a process. `push(node name)` is called on the loop when a node's plan has changed.
+
+    Metrics: `last_look_ms` (clock), `looks`, `lateness` (seconds by which the newest due times were met late).
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        live: Live,
+        settings: Settings,
+        clock: Callable[[], int],
+        push: Callable[[str], None] = lambda _node: None,
+    ) -> None:
+        self._store, self._live, self._settings, self._clock, self._push = store, live, settings, clock, push
+        self.epoch = 0
+        self.last_look_ms: int | None = None
+        self.looks = 0
+        self.lateness: deque[float] = deque(maxlen=1000)
+        self._nodes: dict[str, _Node] = {}
+        self._by_name: dict[str, _Node] = {}
+        self._lock = threading.Lock()
+        self._woken: set[str] = {ALL}
+        self._woken_nodes: set[str] = set()
+        self._commits = 0
+        self._foreign: int | None = None
+        self._next_end: Millis | None = None
+        self._failed: dict[str, Millis] = {}  # nodes that could not be planned, and when to try again
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._event = asyncio.Event()
+
+    # --- from any thread --------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Takes a new epoch and begins to listen for changes; once, before `run`."""
+        self.epoch = planner_store.next_epoch(self._store, self._clock())
+        self._store.on_commit(self._committed)
+        self._live.on_change(self._heard)
+
+    def wake(self, *channel_ids: str) -> None:
+        """These channels must be looked at now; none = all."""
+        with self._lock:
+            self._woken.update(channel_ids or (ALL,))
+        self._ring()
+
+    def plan_for(self, node_name: str) -> PlanStamp | None:
+        """(epoch, generation, plan bytes, sha256) of the newest plan; None where there is none yet (one is then made)."""
+        node = self._by_name.get(node_name)
+        if node is None:
+            self.wake()
+            return None
+        return self.epoch, node.generation, node.plan, node.sha256
+
+    def outgrow(self, epoch: int) -> None:
+        """A node holds a plan of this epoch (a backup was restored since): ours must be higher, or it refuses them.
+        Writes to the store, so not to be called on the loop."""
+        while self.epoch <= epoch:
+            self.epoch = planner_store.next_epoch(self._store, self._clock(), at_least=epoch + 1)
+
+    def decision(self, node_name: str, channel: str) -> tuple[Decision, Millis] | None:
+        """What was last decided for a channel, and since when its step holds."""
+        node = self._by_name.get(node_name)
+        for known in node.channels.values() if node else ():
+            if known.name == channel:
+                return known.decision, known.since
+        return None
+
+    def _committed(self, channel_ids: frozenset[str]) -> None:
+        with self._lock:
+            self._commits += 1
+            self._woken |= channel_ids
+        if channel_ids:
+            self._ring()
+
+    def _heard(self, node: str, _channels: frozenset[str]) -> None:
+        with self._lock:
+            self._woken_nodes.add(node)
+        self._ring()
+
+    def _ring(self) -> None:
+        if self._loop and not self._loop.is_closed():
+            with contextlib.suppress(RuntimeError):  # closed in between: nobody is left to be woken
+                self._loop.call_soon_threadsafe(self._event.set)
+
+    # --- on the loop ------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        self._loop = asyncio.get_running_loop()
+        tick = self._settings.tick_seconds
+        next_tick = 0.0
+        while True:
+            self._event.clear()
+            try:
+                if self._loop.time() >= next_tick:
+                    next_tick = self._loop.time() + tick
+                    await self._notice_foreign_writes()
+                await self.step()
+            except Exception:
+                log.exception("planning failed; the plans stay as they are and the next tick tries again")
+                self.wake()
+                self._event.clear()
+                await asyncio.sleep(min(tick, 1.0))
+            wait = max(0.0, next_tick - self._loop.time())
+            if (due := self.next_due()) is not None:
+                wait = min(wait, max(0.0, (due - self._clock()) / 1000))
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._event.wait(), wait)
+
+    def next_due(self) -> Millis | None:
+        """The next instant at which something is to be looked at."""
+        dues = [n.due for n in self._nodes.values() if n.due is not None and n.id not in self._failed]
+        dues += self._failed.values()
+        if self._next_end is not None:
+            dues.append(self._next_end)
+        return min(dues, default=None)
+
+    async def step(self) -> int:
+        """One round: everything that was woken or has come due. Returns the number of nodes looked at."""
+        now = self._clock()
+        with self._lock:
+            woken, self._woken = self._woken, set()
+            names, self._woken_nodes = self._woken_nodes, set()
+        try:
+            looked = await self._round(now, woken, names)
+        except BaseException:
+            with self._lock:  # nothing that was woken is forgotten
+                self._woken |= woken
+                self._woken_nodes |= names
+            raise
+        self.last_look_ms = now
+        return looked
+
+    async def _round(self, now: Millis, woken: set[str], names: set[str]) -> int:
+        ended = self._next_end is not None and self._next_end <= now
+        if woken or ended:
+            self._next_end = await asyncio.to_thread(self._end_windows, now)
+        if ALL in woken:
+            batches = await asyncio.to_thread(planner_store.all_nodes, self._store)
+            gone = self._nodes.keys() - batches
+            for node_id in gone:
+                self._by_name.pop(self._nodes.pop(node_id).name, None)
+        else:
+            known = {n.id for n in (self._by_name.get(name) for name in names) if n}
+            due = {
+                n.id for n in self._nodes.values() if n.due is not None and n.due <= now and n.id not in self._failed
+            }
+            due |= {node_id for node_id, at in self._failed.items() if at <= now}
+            batches = sorted(known | due | (await asyncio.to_thread(self._nodes_of, woken) if woken else set()))
+        for begin in range(0, len(batches), BATCH_NODES):
+            await self._look(now, batches[begin : begin + BATCH_NODES])
+        return len(batches)
+
+    async def _look(self, now: Millis, node_ids: Collection[str]) -> None:
+        try:
+            await self._look_at(now, node_ids)
+            for node_id in node_ids:
+                self._failed.pop(node_id, None)
+        except Exception:
+            if len(node_ids) > 1:  # one bad node must not keep the others from being planned
+                for node_id in node_ids:
+                    await self._look(now, (node_id,))
+                return
+            log.exception("a node cannot be planned; its last plan stays node_id=%s", *node_ids)
+            self._failed.update(dict.fromkeys(node_ids, now + int(self._settings.tick_seconds * 1000)))
+
+    async def _look_at(self, now: Millis, node_ids: Collection[str]) -> None:
+        states = await asyncio.to_thread(self._read, now, node_ids)
+        results = await self.decide(states, now)
+        changed = [r.write for r in results if r.changed]
+        stale = await asyncio.to_thread(planner_store.apply, self._store, changed) if changed else set()
+        for result in results:
+            if result.node.id in stale:
+                with self._lock:
+                    self._woken.update(result.node.channels)
+                self._event.set()
+                continue
+            self._publish(result, now)
+        for node_id in set(node_ids) - {s.id for s in states}:  # removed meanwhile
+            if node := self._nodes.pop(node_id, None):
+                self._by_name.pop(node.name, None)
+
+    async def decide(self, states: Iterable[NodeState], now: Millis) -> list[_Result]:
+        """Decides for these nodes, handing the loop back every few milliseconds."""
+        results = []
+        began = time.perf_counter()
+        for state in states:
+            chosen: list[tuple[ChannelState, Decision, tuple[PlanStep, ...], _Channel, bytes]] = []
+            for channel in state.channels:
+                chosen.append(self._decide_channel(state, channel, now))
+                if time.perf_counter() - began > SLICE_SECONDS:
+                    await asyncio.sleep(0)
+                    began = time.perf_counter()
+            results.append(self._decide_node(state, chosen, now))
+        return results
+
+    def _decide_channel(
+        self, state: NodeState, channel: ChannelState, now: Millis
+    ) -> tuple[ChannelState, Decision, tuple[PlanStep, ...], _Channel, bytes]:
+        decision, steps = look_ahead(channel.input, now)
+        first, key = steps[0], step_key(steps[0])
+        node = self._nodes.get(state.id)
+        before = node.channels.get(channel.id) if node else None
+        if channel.step_key == key and channel.step_since is not None:
+            since = channel.step_since
+        elif before and before.next_key == key and before.next_at is not None and before.next_at <= now:
+            since = before.next_at
+        elif first.running and (channel.step_since or 0) < first.running.start:
+            since = first.running.start
+        else:
+            since = now
+        then = steps[1] if len(steps) > 1 else None
+        record = _Channel(
+            channel.name, decision, since, key, then.at if then else None, step_key(then) if then else None
+        )
+        names = self._settings.show_holders == "everyone"
+        return channel, decision, steps, record, channel_plan(channel.name, steps, since, channel.launches, names)
+
+    def _decide_node(
+        self,
+        state: NodeState,
+        chosen: list[tuple[ChannelState, Decision, tuple[PlanStep, ...], _Channel, bytes]],
+        now: Millis,
+    ) -> _Result:
+        plan = node_plan(state.name, (piece for *_, piece in chosen), self._settings, state.own_settings)
+        digest = hashlib.sha256(plan)
+        same = digest.hexdigest() == state.plan_sha256 and state.generation > 0
+        generation = state.generation if same else state.generation + 1
+        write = NodeWrite(state.id, None if same else (generation, digest.hexdigest()))
+        dues: list[Millis] = []
+        lines: list[tuple[object, ...]] = []
+        for channel, decision, _steps, record, _piece in chosen:
+            write.channels.append(_channel_write(channel, decision, record))
+            if channel.step_key != record.key:
+                lines.append(_line(state, channel, decision, now))
+            if decision.until is not None:
+                dues.append(decision.until)
+            if reaches_past(channel.input.reservations, now):
+                dues.append((now // HOUR + 1) * HOUR)
+        write.channels = [c for c in write.channels if not c.empty]
+        due = min(dues, default=None)
+        channels = {channel.id: record for channel, _, _, record, _ in chosen}
+        return _Result(_Node(state.id, state.name, generation, plan, digest.digest(), due, channels), write, lines)
+
+    def _publish(self, result: _Result, now: Millis) -> None:
+        node = result.node
+        before = self._nodes.get(node.id)
+        if before is not None:
+            if before.due is not None and before.due <= now:
+                self.lateness.append((self._clock() - before.due) / 1000)
+            if before.name != node.name:
+                self._by_name.pop(before.name, None)
+        self._nodes[node.id] = self._by_name[node.name] = node
+        self.looks += len(node.channels)
+        for line in result.lines:
+            log.info(
+                "decided channel=%s/%s target=%s why=%s reservation=%s until=%s was=%s",
+                *line,
+            )
+        if before is None or before.generation != node.generation:
+            log.info("plan made node=%s generation=%d bytes=%d", node.name, node.generation, len(node.plan))
+            self._push(node.name)
+
+    # --- in a worker thread -----------------------------------------------------------------------------------------
+
+    def _read(self, now: Millis, node_ids: Collection[str]) -> list[NodeState]:
+        with self._store.read() as session:
+            return read_nodes(session, self._live, self._settings, now, node_ids)
+
+    def _nodes_of(self, channel_ids: Collection[str]) -> set[str]:
+        with self._store.read() as session:
+            return nodes_of(session, channel_ids)
+
+    def _end_windows(self, now: Millis) -> Millis | None:
+        with self._store.read() as session:
+            end = next_end(session)
+        if end is None or end > now:
+            return end
+        planner_store.end_windows(self._store, now)
+        with self._store.read() as session:
+            return next_end(session)
+
+    async def _notice_foreign_writes(self) -> None:
+        """What somebody else has written to the database (a restored backup, another process) is looked at as well: the
+        revision has then grown by more than the commits heard of."""
+        foreign = await asyncio.to_thread(self._store.revision) - self._commits
+        if self._foreign is not None and foreign > self._foreign:
+            with self._lock:
+                self._woken.add(ALL)
+        self._foreign = foreign
+
+
+def _channel_write(channel: ChannelState, decision: Decision, record: _Channel) -> ChannelWrite:
+    """What of a decision must survive a restart and is not in the store yet."""
+    write = ChannelWrite(channel.id)
+    identity = decision.target.identity if decision.target else None
+    if (channel.step_key, channel.step_since, channel.current_identity) != (record.key, record.since, identity):
+        launch = channel.launches[identity] if identity else None
+        write.step = (launch, record.key, record.since)
+    wanted = decision.committed
+    if wanted is not None and wanted not in channel.committed:
+        write.commit = (wanted, channel.versions[wanted])
+    write.uncommit = sorted(channel.committed - {wanted})
+    write.pins = [(r, channel.versions[r], launch) for r, launch in channel.pins.items()]
+    return write
+
+
+def _line(state: NodeState, channel: ChannelState, decision: Decision, now: Millis) -> tuple[object, ...]:
+    def name(target: object) -> str:
+        if target is None:
+            return "nothing"
+        model, preset = getattr(target, "model", ""), getattr(target, "preset", None)
+        return repr(f"{model}:{preset}" if preset else model)
+
+    left = None if decision.until is None else round((decision.until - now) / 1000, 3)
+    return (
+        state.name,
+        channel.name,
+        name(decision.target),
+        decision.why,
+        decision.reservation.id if decision.reservation else "-",
+        "never" if left is None else f"+{left:g}s",
+        name(channel.input.current),
+    )

@@ -1,0 +1,142 @@
+"""The planner's writes: short transactions of guarded updates, run in a worker thread.
+
+An update of a booking names the version and status it was decided on; where it meets nothing, a person was faster, and
+nothing of that node is written.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from sqlalchemy import select, update
+from sqlalchemy.orm import Session
+
+from controller.scheduling.types import Millis
+from controller.store.guard import changed
+from controller.store.launches import Launch
+from controller.store.session import Store
+from controller.store.tables import Channel, Leader, Node, Reservation
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class ChannelWrite:
+    """step: (launch of the target or None, key, since). commit: (booking, version). pins: (booking, version, launch)."""
+
+    channel_id: str
+    step: tuple[Launch | None, str, Millis] | None = None
+    commit: tuple[str, int] | None = None
+    uncommit: list[str] = field(default_factory=list)
+    pins: list[tuple[str, int, Launch]] = field(default_factory=list)
+
+    @property
+    def empty(self) -> bool:
+        return not (self.step or self.commit or self.uncommit or self.pins)
+
+
+@dataclass(slots=True)
+class NodeWrite:
+    """plan: (generation, sha256 in hex) where its bytes have changed."""
+
+    node_id: str
+    plan: tuple[int, str] | None
+    channels: list[ChannelWrite] = field(default_factory=list)
+
+    @property
+    def empty(self) -> bool:
+        return self.plan is None and not self.channels
+
+
+def next_epoch(store: Store, now: Millis, at_least: int = 1) -> int:
+    """A new, higher epoch: whoever plans from now on."""
+    with store.write() as session:
+        row = session.get(Leader, 1)
+        if row is None:
+            row = Leader(id=1, epoch=0, holder="", renewed_at=0)
+            session.add(row)
+        row.epoch = max(row.epoch + 1, at_least)
+        row.renewed_at = now
+        return row.epoch
+
+
+def all_nodes(store: Store) -> list[str]:
+    """The ids of all nodes that have not been removed, in the order of their names."""
+    with store.read() as session:
+        return list(session.scalars(select(Node.id).where(Node.removed_at.is_(None)).order_by(Node.name)))
+
+
+def apply(store: Store, writes: Iterable[NodeWrite]) -> set[str]:
+    """Writes; returns the nodes whose result was stale and is to be dropped."""
+    stale = set()
+    with store.write() as session:
+        for node in writes:
+            if all(_bookings(session, channel) for channel in node.channels):
+                _rest(session, node)
+            else:
+                stale.add(node.node_id)
+    return stale
+
+
+def end_windows(store: Store, now: Millis) -> None:
+    """Approved bookings whose window is over are finished, pending ones have expired: the end is the window's own."""
+    with store.write() as session:
+        rows = session.execute(
+            select(Reservation.id, Reservation.channel_id, Reservation.status, Reservation.ends_at).where(
+                Reservation.status.in_(("approved", "pending")), Reservation.ends_at <= now
+            )
+        ).all()
+        for row in rows:
+            values = {"status": "finished", "ended_at": row.ends_at}
+            if row.status == "pending":
+                values = {"status": "expired", "reason": "nobody had decided when its time was over"}
+            changed(
+                session,
+                update(Reservation)
+                .where(Reservation.id == row.id, Reservation.status == row.status, Reservation.ends_at <= now)
+                .values(version=Reservation.version + 1, committed=False, **values),
+            )
+            session.touch(row.channel_id)
+            log.info("window over reservation=%s status=%s", row.id, values["status"])
+
+
+def repin(session: Session, reservation_id: str) -> None:
+    """For Reload: the running booking takes what its model and preset say now. Within the caller's write transaction,
+    which then touches the channel."""
+    session.execute(update(Reservation).where(Reservation.id == reservation_id).values(pinned=None))
+
+
+def _bookings(session: Session, write: ChannelWrite) -> bool:
+    if write.uncommit:
+        session.execute(update(Reservation).where(Reservation.id.in_(write.uncommit)).values(committed=False))
+    good = True
+    if write.commit:
+        good = _guarded(session, *write.commit, committed=True)
+    for booking, version, launch in write.pins:
+        good = _guarded(session, booking, version, pinned=launch) and good
+    return good
+
+
+def _guarded(session: Session, booking: str, version: int, **values: object) -> bool:
+    statement = (
+        update(Reservation)
+        .where(Reservation.id == booking, Reservation.version == version, Reservation.status == "approved")
+        .values(**values)
+    )
+    return changed(session, statement) == 1
+
+
+def _rest(session: Session, write: NodeWrite) -> None:
+    for channel in write.channels:
+        if channel.step:
+            launch, key, since = channel.step
+            session.execute(
+                update(Channel)
+                .where(Channel.id == channel.channel_id)
+                .values(current_target=launch, step_key=key, step_since=since)
+            )
+    if write.plan:
+        generation, digest = write.plan
+        session.execute(update(Node).where(Node.id == write.node_id).values(generation=generation, plan_sha256=digest))
