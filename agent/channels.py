@@ -1,0 +1,297 @@
+"""The owner task of a channel: it alone holds the channel's state; everybody else sends it messages.
+
+Each turn: what time has changed, the messages, then one action after another as `agent.core.step.next_action` says until
+that is to wait; then what others see is published. It wakes for a message, or exactly when the answer can next change.
+
+    ChannelTask(name, runtime=…, door=…, now=…, timer=…,       the world: processes, gateways, node time in ms
+                load_retry=…, save_retry=…,                    () -> dict | None, (dict) -> None: kept over restarts
+                on_status=…, on_load_result=…, on_event=…)     (dict) -> None: the protocol's fields, see channel_entry
+    set_steps(steps, timing)     the timetable; thread of the event loop
+    command(kind) -> (ok, reason)   "reload", "retry", "stop_engines"
+    give_up(trouble)             whoever finds the ready engine hung: a failure of what runs; it is stopped
+    status() -> dict             ChannelStatus
+    run()                        until cancelled; engines stay as they are
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from agent import channel_entry
+from agent.channel_effects import Effects, running
+from agent.channel_jobs import Inbox, Jobs, LoopTimer, Timer
+from agent.core import retry
+from agent.core import view as views
+from agent.core.choice import choose, waiting
+from agent.core.choice import name as name_of
+from agent.core.step import Action, Probe, Wait, next_action
+from agent.core.types import Launch, Millis, Step, Timing, step_at
+from agent.core.view import ChannelView
+from agent.interfaces import EngineRuntime, GatewayDoor, Process, Trouble
+
+log = logging.getLogger(__name__)
+MOST_ACTIONS = 50  # in one turn; more would be a circle
+
+
+def _nothing(_: dict[str, Any]) -> None:
+    return None
+
+
+class ChannelTask:
+    """See the module's docstring. Callbacks are called on the event loop and must not block."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        runtime: EngineRuntime,
+        door: GatewayDoor,
+        now: Callable[[], Millis],
+        timer: Timer | None = None,
+        load_retry: Callable[[], dict[str, Any] | None] = lambda: None,
+        save_retry: Callable[[dict[str, Any]], None] = _nothing,
+        on_status: Callable[[dict[str, Any]], None] = _nothing,
+        on_load_result: Callable[[dict[str, Any]], None] = _nothing,
+        on_event: Callable[[dict[str, Any]], None] = _nothing,
+    ) -> None:
+        self.name = name
+        self.runtime, self.door = runtime, door
+        self.on_load_result, self.on_event = on_load_result, on_event
+        self.inbox = Inbox()
+        self.jobs = Jobs(self.inbox)
+        self.view = ChannelView()
+        self.process: Process | None = None
+        self._now = now
+        self._timer = timer or LoopTimer(now)
+        self._load_retry, self._save_retry, self._on_status = load_retry, save_retry, on_status
+        self._effects = Effects(self)
+        self._steps: tuple[Step, ...] = ()
+        self._timing = Timing()
+        self._timetable: list[dict[str, Any]] = []
+        self._detail = "starting"
+        self._saved: dict[str, Any] | None = None
+        self._shown: tuple[dict[str, Any] | None, dict[str, Any] | None] = (None, None)
+        self._watch: asyncio.Task[None] | None = None
+        self._asked: set[asyncio.Future[tuple[bool, str]]] = set()
+
+    # What others send
+
+    def set_steps(self, steps: tuple[Step, ...], timing: Timing) -> None:
+        """The timetable of this channel, whole, in order of `at`; none: keep whatever runs."""
+        self.inbox.post(lambda now: self._take_steps(steps, timing))
+
+    async def command(self, kind: str) -> tuple[bool, str]:
+        """Carries out a command; the answer says whether it was taken, in words."""
+        answer: asyncio.Future[tuple[bool, str]] = asyncio.get_running_loop().create_future()
+        self._asked.add(answer)
+        self.inbox.post(lambda now: self._answer(answer, kind, now))
+        try:
+            return await answer
+        finally:
+            self._asked.discard(answer)
+
+    def give_up(self, launch_id: str, trouble: Trouble) -> None:
+        """The engine of that launch answers no more (hung): its failure, as if it had exited."""
+        self.inbox.post(lambda now: self.exited(launch_id, trouble, now))
+
+    def status(self) -> dict[str, Any]:
+        """The fields of ChannelStatus, now."""
+        return channel_entry.status(self.name, self.view, self._detail, self.door.in_flight(self.name), self._now())
+
+    async def run(self) -> None:
+        """Owns the channel until cancelled. Engines go on without it, and are found again by `adopt`."""
+        try:
+            self._begin(self._now())
+            while True:
+                await self.inbox.wait(self._timer, self._turn())
+        finally:
+            if self._watch is not None:
+                self._watch.cancel()
+            for answer in self._asked:
+                if not answer.done():
+                    answer.set_result((False, "the agent is stopping"))
+            await self.jobs.close()
+
+    # One turn
+
+    def _begin(self, now: Millis) -> None:
+        saved = self._load_saved()
+        self.view = replace(self.view, phase_since=now, failures=saved[0], blocked_since=saved[2])
+        for failure in saved[0].values():
+            if failure.count > 0 and not failure.recovered:
+                self.on_event(channel_entry.failure_event(self.name, "failed", failure, failure.since))
+        process = self.runtime.adopt()
+        if process is None:
+            died = getattr(self.runtime, "died_unwatched", None)  # while no agent ran
+            if died is not None:
+                self.inbox.post(lambda at: self._died_unwatched(*died, at))
+            return
+        ready_at = saved[1].get(process.launch_id, now) if process.was_ready else None
+        self.view = views.adopted(self.view, running(process, adopted=True, ready_at=ready_at), now)
+        self.watch(process)
+        log.info(
+            "adopted channel=%s model=%s pid=%s phase=%s", self.name, process.model, process.engine_pid, self.view.phase
+        )
+
+    def _turn(self) -> Millis | None:
+        now = self._now()
+        try:
+            self._pass_time(now)
+            while (message := self.inbox.take()) is not None:
+                message(now)
+            self._pass_time(now)
+            action = self._act(now)
+            self.publish(now)
+            return action.until if isinstance(action, Wait) else now + 1000
+        except Exception:
+            log.exception("turn failed channel=%s phase=%s", self.name, self.view.phase)
+            return now + 1000
+
+    def _act(self, now: Millis) -> Action:
+        for _ in range(MOST_ACTIONS):
+            before = self.view.phase
+            action = next_action(replace(self.view, busy=self.jobs.busy), now)
+            if not isinstance(action, Probe):
+                self._detail = action.why
+            if isinstance(action, Wait):
+                return action
+            self._effects.perform(action, now)
+            if not isinstance(action, Probe):
+                step = f"{before}->{self.view.phase}"
+                log.info("channel=%s action=%s phase=%s why=%r", self.name, type(action).__name__, step, action.why)
+        log.error("going in circles channel=%s phase=%s action=%r", self.name, self.view.phase, action)
+        return action
+
+    def _pass_time(self, now: Millis) -> None:
+        step = step_at(self._steps, now)
+        following = next((s.at for s in self._steps if s.at > now), None)
+        self.view = views.enter_step(self.view, step, following, self._timing)
+        recovered = views.recovery_due(self.view, now)
+        if recovered is not None:
+            self.on_event(channel_entry.failure_event(self.name, "recovered", recovered, now))
+        self.view = views.settled(self.view, now)
+
+    def publish(self, now: Millis) -> None:
+        """What the gateways, the controller and the next start of this agent are to know, where it changed."""
+        self._save()
+        entry = channel_entry.entry(self.name, self.view, self.process, self._timetable, now)
+        status = self.status()
+        if entry != self._shown[0]:
+            self.door.publish(self.name, entry)
+        if status != self._shown[1]:
+            self._on_status(status)
+        self._shown = entry, status
+
+    # Messages
+
+    def _take_steps(self, steps: tuple[Step, ...], timing: Timing) -> None:
+        if steps != self._steps and self.view.held:
+            self.view = replace(self.view, held=False)
+        self._steps, self._timing = steps, timing
+        self._timetable = channel_entry.timetable(steps)
+
+    def _answer(self, answer: asyncio.Future[tuple[bool, str]], kind: str, now: Millis) -> None:
+        if not answer.done():  # else whoever asked has gone
+            answer.set_result(self._obey(kind, now))
+
+    def _obey(self, kind: str, now: Millis) -> tuple[bool, str]:
+        if kind == "stop_engines":
+            self.view = views.discard(replace(self.view, held=True), "engines are stopped by hand")
+            return True, "what runs is stopped; the next change of the plan, a reload or a retry starts it again"
+        target = self.view.step.target if self.view.step else None
+        if kind not in ("reload", "retry"):
+            return False, f"there is no command {kind!r}: reload, retry or stop_engines"
+        if target is None:
+            return False, "nothing should be loaded on this channel now"
+        if kind == "reload":
+            self.view = views.forgive(views.discard(replace(self.view, held=False), "reload"))
+            self.view = replace(self.view, again_at=now if self.view.phase == "blocked" else self.view.again_at)
+            return True, f"{name_of(target)} is being loaded anew"
+        waits = any(waiting(self.view, x) for x in (target, self.view.step.fallback if self.view.step else None))
+        if not (waits or self.view.held or self.view.phase == "blocked"):
+            return False, f"{name_of(target)} is not waiting for another try"
+        self.view = replace(views.forgive(self.view), held=False, again_at=min(now, self.view.again_at))
+        return True, f"{name_of(target)} is tried now"
+
+    def _died_unwatched(self, process: Process, trouble: Trouble, now: Millis) -> None:
+        if process.identity in self.view.failures and not process.was_ready:
+            return  # that try is counted
+        self.fail(process.identity, trouble, now)
+
+    def exited(self, launch_id: str, trouble: Trouble, now: Millis) -> None:
+        """An engine has ended by itself: a failure, unless it was on its way out anyway."""
+        process = self.view.process
+        if process is None or process.launch_id != launch_id or self.view.phase not in ("loading", "ready", "draining"):
+            return
+        if self.view.phase != "draining":
+            self.fail(process.identity, trouble, now)
+        self.view = views.ended(self.view, f"{process.model} ended by itself: {trouble.reason}", now)
+        self.jobs.drop("close")
+        self.jobs.drop("drained")
+        self.jobs.drop("probe")
+
+    def fail(self, identity: str, trouble: Trouble, now: Millis) -> None:
+        """A failure of (channel, target), if the step in force names it; told at an episode's first."""
+        process = self.view.process
+        if process is not None and process.identity == identity and process.ready_at is None:
+            seconds = (now - process.started_at) / 1000
+            self.on_load_result(channel_entry.load_result(self.name, process.launch_id, process, False, seconds, now))
+        launch = self._named(identity)
+        if launch is None:
+            return
+        self.view, failure, first = views.record_failure(
+            self.view, launch, trouble.category, trouble.reason, trouble.detail, now
+        )
+        log.warning(
+            "failure channel=%s model=%s category=%s count=%s reason=%r detail=%r",
+            self.name, launch.model, failure.category, failure.count, failure.reason, failure.detail,
+        )  # fmt: skip
+        if first:
+            self.on_event(channel_entry.failure_event(self.name, "failed", failure, now))
+
+    def watch(self, process: Process) -> None:
+        """From now on the task hears of this process's end."""
+        self.process = process
+        if self._watch is not None:
+            self._watch.cancel()
+        self._watch = asyncio.ensure_future(self._wait_exit(process))
+
+    def choice(self, now: Millis) -> Launch | None:
+        """What should run now."""
+        return choose(self.view, now).launch
+
+    async def _wait_exit(self, process: Process) -> None:
+        try:
+            trouble = await self.runtime.wait_exit(process)
+        except Exception as err:
+            log.exception("waiting for the end failed channel=%s pid=%s", self.name, process.engine_pid)
+            trouble = Trouble("crashed", f"what became of the engine cannot be told: {err}")
+        self.inbox.post(lambda now: self.exited(process.launch_id, trouble, now))
+
+    def _named(self, identity: str) -> Launch | None:
+        step = self.view.step
+        launches = (step.target, step.fallback) if step is not None else ()
+        return next((x for x in launches if x is not None and x.identity == identity), None)
+
+    # What is kept over a restart of the agent
+
+    def _load_saved(self) -> tuple[dict[str, retry.Failure], dict[str, Millis], Millis]:
+        try:
+            saved = self._load_retry() or {}
+            ready = {str(k): int(v) for k, v in saved.get("ready", {}).items()}
+            return retry.from_json(saved.get("failures", [])), ready, int(saved.get("blocked_since", 0))
+        except (ValueError, TypeError, AttributeError, OSError) as err:
+            log.warning("failure records unreadable, counting anew channel=%s error=%s", self.name, err)
+            return {}, {}, 0
+
+    def _save(self) -> None:
+        process = self.view.process
+        ready = {process.launch_id: process.ready_at} if process and process.ready_at is not None else {}
+        kept = {"failures": retry.to_json(self.view.failures), "ready": ready, "blocked_since": self.view.blocked_since}
+        if kept != self._saved:
+            self._save_retry(kept)
+            self._saved = kept
