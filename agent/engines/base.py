@@ -77,6 +77,8 @@ class Engine(Protocol):
     name: str
     formats: frozenset[str]
     unix_socket: bool
+    # Files that the engine reads before its arguments, and nobody but an administrator can have made.
+    system_config_files: tuple[str, ...]
 
     def prepare(
         self,
@@ -92,6 +94,19 @@ class Engine(Protocol):
         `inherited` is the agent's own environment: only what is known to be needed gets through (environment.py).
         `node_env` is what the node's file says for the engine: all of it but what SlotServe owns. Total: never raises
         for any token list."""
+        ...
+
+    def served_names(self, place: Place) -> tuple[str, ...]:
+        """The names that /v1/models will show for `place.served_names`."""
+        ...
+
+    def check_command(self, prepared: Prepared) -> tuple[str, ...] | None:
+        """A command that only lets the engine read its arguments (exit 0, or 1 and its complaint) in well under a
+        second, loading and opening nothing; None where the engine has none. Run it with `prepared.env`."""
+        ...
+
+    def suggest(self, flag: str) -> str | None:
+        """The option that an unknown one was probably meant to be."""
         ...
 
     def classify(self, output: str, ended: Ended, args: Sequence[str]) -> Verdict:
