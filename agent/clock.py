@@ -66,11 +66,12 @@ class NodeClock:
             return self.wall_ms() + (boottime_ns - self.boottime_ns()) // 1_000_000
         return self._anchor.controller_ms + boottime_ns // 1_000_000 - self._anchor.boottime_ms
 
-    def anchor(self) -> dict[str, int]:
-        """{"controller_ms", "boottime_ms"} for the gateways."""
-        if self._anchor:
-            return {"controller_ms": self._anchor.controller_ms, "boottime_ms": self._anchor.boottime_ms}
-        return {"controller_ms": self.wall_ms(), "boottime_ms": self.boottime_ms()}
+    def anchor(self) -> dict[str, int | str] | None:
+        """{"controller_ms", "boottime_ms", "boot_id"} for the gateways; None while the wall clock stands in."""
+        if self._anchor is None:
+            return None
+        said = self._anchor
+        return {"controller_ms": said.controller_ms, "boottime_ms": said.boottime_ms, "boot_id": said.boot_id}
 
     def measure(self, controller_ms: int, asked_ns: int) -> bool:
         """Takes an answer that has just come in to what was asked at `asked_ns` (CLOCK_BOOTTIME).

@@ -6,6 +6,7 @@ the node's channels, so that the planner looks at them at once.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -90,15 +91,15 @@ class Records:
     def loads(self, node_id: str, results: list[fleet_pb2.LoadResult]) -> None:
         """Loads as the node measured them; the estimates of every channel of the node may change with them."""
         with self._store.write() as session:
-            known = _existing(session, Load, [r.id for r in results])
+            ids = {_row_id(node_id, r.id): r for r in results}
+            known = _existing(session, Load, list(ids))
             channels = _channel_ids(session, node_id)
-            for result in results:
-                if result.id in known:
+            for row_id, result in ids.items():
+                if row_id in known:
                     continue
-                known.add(result.id)
                 session.add(
                     Load(
-                        id=result.id,
+                        id=row_id,
                         node_id=node_id,
                         channel_id=channels.get(result.channel),
                         model=result.model,
@@ -173,7 +174,7 @@ class Records:
             tell(
                 session,
                 Event(
-                    id=event.id,
+                    id=_row_id(node_id, event.id),
                     kind=event.kind,
                     node_id=node_id,
                     channel_id=channel.id if channel else None,
@@ -218,6 +219,11 @@ def _touch_node(session: Write, node_id: str) -> None:
 
 def _existing(session: Session, table: Any, ids: list[str]) -> set[str]:
     return set(session.scalars(select(table.id).where(table.id.in_(ids))))
+
+
+def _row_id(node_id: str, said: str) -> str:
+    """An id that a node has given, as it is kept: of one length, and never that of another node."""
+    return hashlib.sha256(f"{node_id} {said}".encode()).hexdigest()[:40]
 
 
 def _model(row: NodeModel) -> tuple[Any, ...]:
