@@ -75,14 +75,18 @@ class LogFolder:
 
     def launches(self) -> list[LaunchLog]:
         """Oldest first."""
-        found = (self.get(name.removesuffix(".json")) for name in self._names() if name.endswith(".json"))
+        names = self._names()
+        found = (self._get(name.removesuffix(".json"), names) for name in names if name.endswith(".json"))
         return sorted((f for f in found if f is not None), key=lambda f: f.launch_id)
 
     def get(self, launch_id: str) -> LaunchLog | None:
+        return self._get(launch_id, self._names())
+
+    def _get(self, launch_id: str, names: list[str]) -> LaunchLog | None:
         meta = read_json(self.path / f"{launch_id}.json")
         if meta is None:
             return None
-        segments = self._segments(launch_id)
+        segments = self._segments(launch_id, names)
         size = first = 0
         if segments:
             first = segments[0][0]
@@ -134,10 +138,10 @@ class LogFolder:
             del meta[name]
         write_json(self.path / f"{launch.launch_id}.json", meta)
 
-    def _segments(self, launch_id: str) -> list[tuple[int, Path]]:
+    def _segments(self, launch_id: str, names: list[str] | None = None) -> list[tuple[int, Path]]:
         prefix = f"{launch_id}."
         found = []
-        for name in self._names():
+        for name in self._names() if names is None else names:
             middle = name.removeprefix(prefix).removesuffix(".log")
             if name.startswith(prefix) and name.endswith(".log") and middle.isdigit():
                 found.append((int(middle), self.path / name))

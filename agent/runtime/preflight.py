@@ -5,18 +5,19 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 from agent.core.types import Launch
+from agent.engines import names as known_engines
 from agent.engines.base import Engine, Prepared
+from agent.engines.simulated import Simulated
 from agent.interfaces import Trouble
 from agent.runtime.models import FoundModel
 from agent.settings import ChannelConfig, EngineConfig
 
 MAX_SOCKET_PATH = 107
-BUILT_IN = {"simulated": EngineConfig(command=[sys.executable, "-m", "agent.simulated_engine"])}
+BUILT_IN = {"simulated": EngineConfig(command=list(Simulated.program))}
 ASK_TIMEOUT = 20.0
 
 
@@ -30,6 +31,8 @@ def check_engine(launch: Launch, channel: ChannelConfig, engines: Mapping[str, E
     if launch.engine not in channel.engines:
         have = ", ".join(channel.engines)
         return Trouble("bad_argument", f"channel {channel.name} has no engine {launch.engine} (it has: {have})")
+    if launch.engine not in known_engines:
+        return Trouble("bad_argument", f"{launch.engine} is not an engine that SlotServe can start")
     if config is None:
         return Trouble("missing_file", f"the node's file does not say how to start {launch.engine}")
     if shutil.which(config.command[0], path=config.env.get("PATH") or os.environ.get("PATH")) is None:

@@ -207,6 +207,8 @@ class Shim:
             self._reap()
             if (self.deadline is not None or self.code is not None) and self._sweep():
                 break
+        if self.code is None:  # dead, but not taken note of yet
+            self.code = os.waitstatus_to_exitcode(os.waitpid(self.engine, 0)[1])
         while self._copy():
             pass
 

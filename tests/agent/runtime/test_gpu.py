@@ -1,0 +1,174 @@
+"""GPUs through a made-up driver: late, lost, partly silent; who holds the memory and when it counts as free."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from agent.runtime import gpu as gpu_module
+from agent.runtime.gpu import Gpus
+from agent.runtime.memory import wait_free
+
+GIB = 1 << 30
+A, B = "GPU-aaaa1111", "GPU-bbbb2222"
+
+
+class NVMLError(Exception):
+    def __init__(self, value: int) -> None:
+        super().__init__(f"NVML error {value}")
+        self.value = value
+
+
+class FakeNvml:
+    """As pynvml, for what is asked. `error`: what nvmlInit raises; `lost`: calls raise it once initialised."""
+
+    NVMLError = NVMLError
+    NVML_ERROR_LIBRARY_NOT_FOUND, NVML_ERROR_DRIVER_NOT_LOADED, NVML_ERROR_GPU_IS_LOST = 12, 9, 15
+
+    def __init__(self) -> None:
+        self.error = self.lost = 0
+        self.inits = 0
+        self.used = {A: 1 * GIB, B: 2 * GIB}
+        self.running: dict[str, list[tuple[int, int | None]]] = {A: [], B: []}
+        self.silent = False
+
+    def nvmlInit(self) -> None:
+        self.inits += 1
+        if self.error:
+            raise NVMLError(self.error)
+
+    def nvmlShutdown(self) -> None:
+        raise NVMLError(1)
+
+    def nvmlDeviceGetCount(self) -> int:
+        if self.lost:
+            raise NVMLError(self.lost)
+        return len(self.used)
+
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> str:
+        return list(self.used)[index]
+
+    def nvmlDeviceGetUUID(self, handle: str) -> str:
+        return handle
+
+    def nvmlDeviceGetName(self, handle: str) -> bytes:
+        return b"Fake"
+
+    def nvmlDeviceGetMemoryInfo(self, handle: str) -> Any:
+        if self.silent:
+            raise NVMLError(3)
+        return SimpleNamespace(total=24 * GIB, used=self.used[handle])
+
+    def nvmlDeviceGetUtilizationRates(self, handle: str) -> Any:
+        raise NVMLError(3)
+
+    def nvmlDeviceGetComputeRunningProcesses(self, handle: str) -> list[Any]:
+        return [SimpleNamespace(pid=p, usedGpuMemory=m) for p, m in self.running[handle]]
+
+
+@pytest.fixture
+def nvml(monkeypatch: pytest.MonkeyPatch) -> FakeNvml:
+    monkeypatch.setattr(gpu_module, "RETRY_SECONDS", 0.0)
+    return FakeNvml()
+
+
+def test_inventory_names_and_numbers(nvml: FakeNvml) -> None:
+    gpus = Gpus(nvml)
+    first = gpus.inventory()[0]
+    assert (first.index, first.uuid, first.name, first.memory_total_bytes) == (0, A, "Fake", 24 * GIB)
+    assert gpus.resolve([1, "0", "GPU-bb", "GPU-", "GPU-zz", 7]) == (B, A, B, "GPU-", "GPU-zz", "7")
+    assert gpus.used([0]) == {A: GIB}
+    assert gpus.reason == ""
+
+
+def test_memory_that_cannot_be_read_is_unknown_not_zero(nvml: FakeNvml) -> None:
+    nvml.silent = True
+    gpus = Gpus(nvml)
+    assert gpus.inventory()[0].memory_total_bytes == 0
+    assert gpus.used([0]) == {}
+    assert asyncio.run(wait_free(gpus, [0], {A: 0})) == ""
+
+
+def test_no_library_is_no_gpus_and_no_complaint(nvml: FakeNvml) -> None:
+    nvml.error = 12
+    gpus = Gpus(nvml)
+    assert gpus.inventory() == ()
+    assert gpus.absent
+    assert "12" in gpus.reason
+    assert gpus.missing([0]) == "", "perhaps another make of GPU"
+    assert gpus.processes([0]) == []
+
+
+def test_driver_that_comes_up_later_is_noticed(nvml: FakeNvml) -> None:
+    nvml.error = 9
+    gpus = Gpus(nvml)
+    assert gpus.inventory() == ()
+    assert "no GPU can be seen" in gpus.missing([A])
+    nvml.error = 0
+    assert len(gpus.inventory()) == 2
+    assert gpus.missing([A, 1]) == ""
+    assert "GPU-zz cannot be seen" in gpus.missing([A, "GPU-zz"])
+
+
+def test_a_failed_start_is_not_tried_again_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    nvml = FakeNvml()
+    nvml.error = 9
+    gpus = Gpus(nvml)
+    for _ in range(5):
+        gpus.inventory()
+    assert nvml.inits == 1
+
+
+def test_lost_gpu_is_no_error_and_the_driver_is_started_anew(nvml: FakeNvml) -> None:
+    gpus = Gpus(nvml)
+    assert gpus.inventory()
+    nvml.lost = 15
+    assert gpus.inventory() == ()
+    assert gpus.processes([A]) == []
+    nvml.lost = 0
+    assert gpus.inventory()
+    assert nvml.inits >= 2
+
+
+def pauses(nvml: FakeNvml, free_after: int | None, before: dict[str, int]) -> tuple[list[float], str]:
+    """The waits until memory counts as free; it becomes so after that many of them."""
+    waited: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        waited.append(seconds)
+        if free_after is not None and len(waited) >= free_after:
+            nvml.running[A] = []
+            nvml.used[A] = GIB
+
+    return waited, asyncio.run(wait_free(Gpus(nvml), [0], before, sleep))
+
+
+def test_free_at_once_waits_not_at_all(nvml: FakeNvml) -> None:
+    assert pauses(nvml, None, {}) == ([], "")
+
+
+def test_waits_50_ms_for_a_second_then_250_ms_for_ten(nvml: FakeNvml) -> None:
+    nvml.running[A] = [(4711, 3 * GIB), (4712, None)]
+    waited, held = pauses(nvml, None, {})
+    assert waited[:20] == [0.05] * 20
+    assert set(waited[20:]) == {0.25}
+    assert sum(waited) == pytest.approx(10.0)
+    assert "process 4711 (3.0 GiB)" in held
+    assert "4712" in held
+
+
+def test_memory_beyond_what_was_used_before_the_start_is_waited_for(nvml: FakeNvml) -> None:
+    nvml.used[A] = 9 * GIB
+    assert pauses(nvml, 3, {A: GIB}) == ([0.05] * 3, "")
+    nvml.used[A] = 9 * GIB
+    assert "8.0 GiB more" in pauses(nvml, None, {A: GIB})[1]
+    nvml.used[A] = 9 * GIB
+    assert pauses(nvml, None, {A: 9 * GIB})[1] == "", "it was so before"
+
+
+def test_a_channel_without_gpus_never_waits(nvml: FakeNvml) -> None:
+    assert asyncio.run(wait_free(Gpus(nvml), [], {})) == ""
+    assert nvml.inits == 0
