@@ -81,6 +81,7 @@ class Link:
         self._node, self._state, self._clock, self._spool, self._shipper = node, state, clock, spool, shipper
         self.held = state.load_plan()
         self.connected = False
+        self.on_clock: Callable[[], None] = lambda: None  # node time has been measured anew
         self._begun = dict.fromkeys(state.begun_commands())
         self._results: dict[str, fleet_pb2.CommandResult] = {}
         self._keys: dict[str, fleet_pb2.Key] = {}
@@ -275,7 +276,8 @@ class Link:
                     self._commands.add(task)
                     task.add_done_callback(self._commands.discard)
                 case "time_reply":
-                    self._clock.measure(message.time_reply.controller_ms, message.time_reply.boottime_ns)
+                    if self._clock.measure(message.time_reply.controller_ms, message.time_reply.boottime_ns):
+                        self.on_clock()
                 case "received":
                     await asyncio.to_thread(self._spool.taken, list(message.received.ids))
                 case other:

@@ -37,10 +37,13 @@ class NodePlan:
     gateway_linger: float = 3600.0
 
 
-def parse(data: bytes, node: str, channels: Iterable[str], own: Mapping[str, float]) -> NodePlan:
+def parse(
+    data: bytes, node: str, channels: Iterable[str], own: Mapping[str, float], *, lenient: bool = False
+) -> NodePlan:
     """The plan of `data` (a serialised Plan) for `node` with the declared `channels`.
 
-    `own`: settings of the node itself by their names in Settings. Raises PlanRefused.
+    `own`: settings of the node itself by their names in Settings. Raises PlanRefused; `lenient` passes over channels
+    that are not declared (a saved plan, after the node's file has changed).
     """
     plan = types_pb2.Plan()
     try:
@@ -52,6 +55,8 @@ def parse(data: bytes, node: str, channels: Iterable[str], own: Mapping[str, flo
     declared, found = set(channels), {}
     for said in plan.channels:
         if said.channel not in declared:
+            if lenient:
+                continue
             raise PlanRefused(f"channel {said.channel!r} is not declared on this node")
         if said.channel in found:
             raise PlanRefused(f"channel {said.channel!r} is there twice")

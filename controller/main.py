@@ -20,6 +20,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import click
+
 from controller import logs
 from controller.context import Context, wall_ms
 from controller.fleet.ca import CertificateAuthority, write_private
@@ -35,8 +37,8 @@ log = logging.getLogger(__name__)
 WEB_THREADS = 8
 
 
-class StartRefused(Exception):
-    """The controller does not start; the message says why and what to do."""
+class StartRefused(click.ClickException):
+    """The controller does not start; the message says why and what to do (the command line prints it, exit status 1)."""
 
 
 def serve(settings: Settings) -> int:

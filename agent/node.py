@@ -1,0 +1,200 @@
+"""The node as a whole: its channels' tasks, its models and GPUs, and what the controller is told of them.
+
+The link calls it with what comes down (plan, keys, commands); it gathers what goes up. Own settings win over those that
+come with the plan.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from agent.channels import ChannelTask
+from agent.core.types import Timing
+from agent.errors import PlanRefused
+from agent.plan import NodePlan, parse
+from agent.runtime.gpu import Gpu, Gpus
+from agent.runtime.models import FoundModel, ModelIndex
+from agent.settings import AgentSettings, NodeFile
+from agent.state import SavedPlan
+from protos import fleet_pb2, types_pb2
+
+log = logging.getLogger(__name__)
+OWN = ("stop_timeout_seconds", "drain_seconds", "load_timeout_seconds", "disk_read_mbps", "gateway_linger_seconds")
+GPU_SECONDS = 5.0
+
+
+class Door(Protocol):
+    """What the node tells the gateways beside the channels' entries (agent/gateways.py)."""
+
+    def set_keys(self, keys: Mapping[str, Mapping[str, Any]]) -> None: ...
+
+    def set_settings(self, settings: Mapping[str, Any]) -> None: ...
+
+
+class Node:
+    """`channels`: the tasks by name, in the order of the node's file."""
+
+    def __init__(
+        self,
+        file: NodeFile,
+        settings: AgentSettings,
+        *,
+        channels: Mapping[str, ChannelTask],
+        models: ModelIndex,
+        gpus: Gpus,
+        door: Door,
+    ) -> None:
+        self.name = file.node
+        self.channels = channels
+        self._file, self._models, self._gpus, self._door = file, models, gpus, door
+        self._settings = settings
+        self.own = own_settings(settings)
+        self._seen: tuple[Gpu, ...] = ()
+        self._uuids: dict[str, tuple[str, ...]] = {}
+
+    # --- for the link -----------------------------------------------------------------------------------------------
+
+    def hello(self) -> fleet_pb2.Hello:
+        totals = {g.uuid: g.memory_total_bytes for g in self._seen}
+        declared = []
+        for channel in self._file.channels:
+            uuids = self._uuids.get(channel.name, ())
+            known = [totals.get(u, 0) for u in uuids]
+            declared.append(
+                types_pb2.DeclaredChannel(
+                    name=channel.name,
+                    gpu_uuids=uuids,
+                    engines=channel.engines,
+                    gpu_memory_bytes=sum(known) if all(known) else 0,
+                )
+            )
+        return fleet_pb2.Hello(
+            channels=declared, gateway_urls=[gateway_url(self._file)], own_settings=types_pb2.Settings(**self.own)
+        )
+
+    def status(self) -> fleet_pb2.Status:
+        return fleet_pb2.Status(
+            channels=[types_pb2.ChannelStatus(**task.status()) for task in self.channels.values()],
+            gpus=[
+                types_pb2.Gpu(
+                    index=g.index,
+                    uuid=g.uuid,
+                    name=g.name,
+                    memory_total_bytes=g.memory_total_bytes,
+                    memory_used_bytes=g.memory_used_bytes,
+                    utilisation_percent=g.utilisation_percent,
+                )
+                for g in self._seen
+            ],
+        )
+
+    def inventory(self) -> fleet_pb2.Inventory:
+        return fleet_pb2.Inventory(models=[_model(m) for m in self._models.models()])
+
+    def check_plan(self, plan: bytes) -> NodePlan:
+        return parse(plan, self.name, self.channels, self.own)
+
+    def take_plan(self, plan: NodePlan) -> None:
+        for name, task in self.channels.items():
+            task.set_steps(plan.channels.get(name, ()), plan.timing)
+        self._door.set_settings(
+            {
+                "show_holders": plan.show_holders,
+                "drain_seconds": plan.timing.drain,
+                "stop_timeout_seconds": plan.timing.stop_timeout,
+                "gateway_linger_seconds": plan.gateway_linger,
+            }
+        )
+
+    def take_keys(self, keys: Mapping[str, Mapping[str, Any]]) -> None:
+        self._door.set_keys(keys)
+
+    async def command(self, kind: str, channel: str) -> tuple[bool, str]:
+        if channel and channel not in self.channels:
+            return False, f"this node has no channel {channel!r}"
+        asked = [self.channels[channel]] if channel else list(self.channels.values())
+        answers = await asyncio.gather(*(task.command(kind) for task in asked))
+        refused = [
+            f"{t.name}: {why}" if not channel else why for t, (ok, why) in zip(asked, answers, strict=True) if not ok
+        ]
+        if refused:
+            return False, "; ".join(refused)
+        return True, "; ".join(dict.fromkeys(why for _, why in answers))
+
+    # --- by itself --------------------------------------------------------------------------------------------------
+
+    def go_on_with(self, saved: SavedPlan | None) -> None:
+        """The plan from before this start. A channel that is no longer declared is left out of it."""
+        if saved is None:
+            for task in self.channels.values():
+                task.set_steps((), Timing())
+            return
+        try:
+            plan = parse(saved.plan, self.name, self.channels, self.own, lenient=True)
+        except PlanRefused as err:
+            log.error("saved plan not usable why=%r; waiting for the controller's", str(err))
+            return
+        log.info("going on with the saved plan epoch=%s generation=%s", saved.epoch, saved.generation)
+        self.take_plan(plan)
+
+    async def watch_models(self, on_change: Callable[[], None]) -> None:
+        """Looks at the model folders every scan_seconds, until cancelled."""
+        shown: tuple[str, ...] = ()
+        while True:
+            try:
+                if await asyncio.to_thread(self._models.scan):
+                    log.info("models changed models=%s", len(self._models.models()))
+                    on_change()
+                if self._models.unreadable != shown:
+                    shown = self._models.unreadable
+                    for problem in shown:
+                        log.warning("model folder not readable problem=%r", problem)
+            except Exception:
+                log.exception("looking for models failed")
+            await asyncio.sleep(self._settings.scan_seconds)
+
+    async def watch_gpus(self, on_change: Callable[[], None]) -> None:
+        """Keeps what the status says of the GPUs fresh, until cancelled."""
+        while True:
+            await self.look_at_gpus()
+            on_change()
+            await asyncio.sleep(GPU_SECONDS)
+
+    async def look_at_gpus(self) -> None:
+        try:
+            self._seen = await asyncio.to_thread(self._gpus.inventory)
+            for channel in self._file.channels:
+                self._uuids[channel.name] = await asyncio.to_thread(self._gpus.resolve, channel.gpus)
+        except Exception:
+            log.exception("looking at the GPUs failed")
+
+
+def own_settings(settings: AgentSettings) -> dict[str, float]:
+    """What this node's environment sets for itself, by the names of the protocol's Settings."""
+    return {name: value for name in OWN if (value := getattr(settings, name)) is not None}
+
+
+def gateway_url(file: NodeFile) -> str:
+    """What people call: as the file says, else from the first TCP listen address."""
+    if file.gateway.url:
+        return file.gateway.url.rstrip("/")
+    for listen in file.gateway.listen:
+        if not listen.startswith("unix:"):
+            host, _, port = listen.rpartition(":")
+            return f"http://{file.node if host.strip('[]') in ('0.0.0.0', '::', '*', '') else host}:{port}"
+    return ""
+
+
+def _model(found: FoundModel) -> types_pb2.Model:
+    return types_pb2.Model(
+        name=found.name,
+        path=found.path,
+        size_bytes=found.size_bytes,
+        format=found.format,
+        incomplete=found.incomplete,
+        detail=found.detail,
+        channels=found.channels,
+    )

@@ -1,0 +1,166 @@
+"""The agent's process: everything of a node put together on one event loop, until SIGTERM. Engines go on without it.
+
+A part that ends by itself ends the process (systemd starts it again, and it adopts what runs).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import signal
+import time
+from collections.abc import Coroutine
+from typing import Any
+
+from agent import control
+from agent.channels import ChannelTask
+from agent.clock import NodeClock
+from agent.files import write_private
+from agent.gateways import Gateways
+from agent.link import Link
+from agent.log_shipping import LogShipper
+from agent.node import Node
+from agent.runtime.gpu import Gpus
+from agent.runtime.launcher import ChannelRuntime
+from agent.runtime.models import ModelIndex
+from agent.settings import AgentSettings, NodeFile
+from agent.spool import Spool
+from agent.state import State
+from protos import fleet_pb2
+
+log = logging.getLogger(__name__)
+STATUS_SECONDS = 2.0
+STOP_WAIT_SECONDS = 90.0
+
+
+async def run(file: NodeFile, settings: AgentSettings) -> None:
+    """Returns after SIGTERM or SIGINT. Raises AgentError where the folder is another agent's."""
+    state = State(settings.agent_state_dir)
+    lock = state.lock()
+    try:
+        settings.run_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        await Agent(file, settings, state).run()
+    finally:
+        os.close(lock)
+
+
+class Agent:
+    """The parts and who calls whom."""
+
+    def __init__(self, file: NodeFile, settings: AgentSettings, state: State) -> None:
+        self._settings, self._state = settings, state
+        self.clock = NodeClock(state.folder / "clock.json")
+        self.gpus, self.models = Gpus(), ModelIndex(file.channels)
+        self.gateways = Gateways(
+            run_dir=settings.run_dir,
+            state_dir=state.folder,
+            clock=self.clock.anchor,
+            on_in_flight=lambda: self.link.status_changed(),
+            on_usage=self._usage,
+        )
+        self.runtimes = {
+            c.name: ChannelRuntime(c, file, settings, self.models, self.gpus, self.clock.now_ms) for c in file.channels
+        }
+        self.channels = {name: self._task(name, runtime) for name, runtime in self.runtimes.items()}
+        self.node = Node(file, settings, channels=self.channels, models=self.models, gpus=self.gpus, door=self.gateways)
+        self.spool = Spool(state.folder / "spool.jsonl")
+        shipper = LogShipper({name: r.logs for name, r in self.runtimes.items()})
+        self.link = Link(self.node, state, self.clock, self.spool, shipper)
+        self.link.on_clock = self.gateways.clock_changed
+        self._stopped = asyncio.Event()
+
+    async def run(self) -> None:
+        """Until a signal, or until a part ends."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stopped.set)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(asyncio.shield(loop.create_task(self.node.look_at_gpus())), 5)
+        await self.gateways.start()
+        server = await control.serve(
+            self._settings.run_dir, {"status": self._status_answer, "stop_engines": self._stop_engines}
+        )
+        self.node.go_on_with(self.link.held)
+        parts: dict[str, Coroutine[Any, Any, None]] = {
+            "link": self.link.run(),
+            "models": self.node.watch_models(self.link.inventory_changed),
+            "gpus": self.node.watch_gpus(self.link.status_changed),
+            "status": self._write_status(),
+            **{f"channel {name}": task.run() for name, task in self.channels.items()},
+        }
+        tasks = [asyncio.create_task(part, name=name) for name, part in parts.items()]
+        stop = asyncio.create_task(self._stopped.wait())
+        log.info("agent runs node=%s pid=%s channels=%s", self.node.name, os.getpid(), ",".join(self.channels))
+        try:
+            done, _ = await asyncio.wait([*tasks, stop], return_when=asyncio.FIRST_COMPLETED)
+            for task in done - {stop}:
+                task.result()
+                raise RuntimeError(f"{task.get_name()} ended by itself")
+            log.info("agent ends; engines go on")
+        finally:
+            server.close()
+            for task in (*tasks, stop):
+                task.cancel()
+            await asyncio.gather(*tasks, stop, return_exceptions=True)
+            await self.gateways.stop()
+
+    def _task(self, name: str, runtime: ChannelRuntime) -> ChannelTask:
+        return ChannelTask(
+            name,
+            runtime=runtime,
+            door=self.gateways,
+            now=self.clock.now_ms,
+            load_retry=lambda: self._state.load_retry(name),
+            save_retry=lambda record: self._state.save_retry(name, record),
+            on_status=lambda _: self.link.status_changed(),
+            on_load_result=lambda fields: self.link.load_result(fleet_pb2.LoadResult(**fields)),
+            on_event=lambda fields: self.link.event(fleet_pb2.Event(**fields)),
+        )
+
+    async def _usage(self, rows: list[dict[str, Any]]) -> None:
+        await self.link.usage(fleet_pb2.UsageRow(**row) for row in rows)
+
+    # --- for `status` and `stop-engines` ----------------------------------------------------------------------------
+
+    def _status(self) -> dict[str, Any]:
+        held = self.link.held
+        return {
+            "node": self.node.name,
+            "pid": os.getpid(),
+            "at_ms": self.clock.now_ms(),
+            "connected": self.link.connected,
+            "clock_measured": self.clock.measured,
+            "plan": {"epoch": held.epoch, "generation": held.generation} if held else None,
+            "unsent": len(self.spool),
+            "channels": [task.status() for task in self.channels.values()],
+        }
+
+    async def _status_answer(self) -> dict[str, Any]:
+        return self._status()
+
+    async def _write_status(self) -> None:
+        """status.json, for people when the agent is gone."""
+        shown: dict[str, Any] = {}
+        while True:
+            said = self._status()
+            if {**said, "at_ms": 0} != shown:
+                shown = {**said, "at_ms": 0}
+                try:
+                    write_private(self._state.folder / "status.json", json.dumps(said).encode(), sync=False)
+                except OSError as err:
+                    log.warning("status not written error=%r", str(err))
+            await asyncio.sleep(STATUS_SECONDS)
+
+    async def _stop_engines(self) -> dict[str, Any]:
+        """Stops every engine and says how it went; they start again with the next change of the plan."""
+        await self.node.command("stop_engines", "")
+        deadline = time.monotonic() + STOP_WAIT_SECONDS
+        while time.monotonic() < deadline:
+            running = [s for s in (t.status() for t in self.channels.values()) if s["engine_pid"]]
+            if not running:
+                return {"stopped": True}
+            await asyncio.sleep(0.05)
+        return {"stopped": False, "running": [{"channel": s["channel"], "pid": s["engine_pid"]} for s in running]}
