@@ -122,7 +122,7 @@ class Effects:
             task.process = None
             task.view = views.gone(task.view, now)
             return
-        first = task.view.blocked_since == 0
+        first = task.view.phase != "blocked"
         task.view = views.stuck(task.view, channel_entry.stuck_words(task.process), now)
         if first:
             log.error("engine cannot be stopped channel=%s why=%r", task.name, task.view.holders)
@@ -155,7 +155,7 @@ class Effects:
             log.warning("GPU memory stays held by nobody channel=%s note=%r", task.name, note)
         before = task.view
         task.view = views.freed(before, note, channel_entry.held_by(holders), now)
-        if task.view.phase == "blocked" and before.blocked_since == 0:
+        if task.view.phase == "blocked" and before.phase != "blocked":
             log.error("GPU held by others channel=%s why=%r", task.name, task.view.holders)
             task.on_event(channel_entry.blocked_event(task.name, task.view))
 
@@ -239,9 +239,12 @@ class Effects:
         if process is None or process.launch_id != launch_id or task.view.phase != "loading" or process.discard:
             return
         if not answers:
-            task.view = replace(task.view, again_at=now + probe_interval(now - process.started_at))
+            again = now + probe_interval(now - process.started_at)
+            task.view = replace(task.view, again_at=again, process=replace(process, watched=True))
             return
         task.view = views.ready(task.view, now)
+        if not process.watched:
+            return  # it became ready while no agent ran
         seconds = (now - process.started_at) / 1000
         task.on_load_result(channel_entry.load_result(task.name, launch_id, process, True, seconds, now))
 
@@ -254,7 +257,7 @@ class Effects:
             self.task.jobs.drop(kind)
 
 
-def running(process: Process, *, adopted: bool = False, ready_at: Millis | None = None, load: float = 0.0) -> Running:
+def running(process: Process, *, watched: bool = True, ready_at: Millis | None = None, load: float = 0.0) -> Running:
     """The core's view of a process."""
     return Running(
         launch_id=process.launch_id,
@@ -265,5 +268,5 @@ def running(process: Process, *, adopted: bool = False, ready_at: Millis | None 
         ready_at=ready_at,
         pid=process.engine_pid,
         load_seconds=load,
-        adopted=adopted,
+        watched=watched,
     )

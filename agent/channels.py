@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -73,7 +73,7 @@ class ChannelTask:
         self._timing = Timing()
         self._timetable: list[dict[str, Any]] = []
         self._detail = "starting"
-        self._saved: dict[str, Any] | None = None
+        self._saved: tuple[Mapping[str, retry.Failure], dict[str, Millis], Millis] | None = None
         self._shown: tuple[dict[str, Any] | None, dict[str, Any] | None] = (None, None)
         self._watch: asyncio.Task[None] | None = None
         self._asked: set[asyncio.Future[tuple[bool, str]]] = set()
@@ -128,10 +128,10 @@ class ChannelTask:
         if process is None:
             died = getattr(self.runtime, "died_unwatched", None)  # while no agent ran
             if died is not None:
-                self.inbox.post(lambda at: self._died_unwatched(*died, at))
+                self.inbox.post(lambda at: self._died_unwatched(died[0], died[1], at))
             return
         ready_at = saved[1].get(process.launch_id, now) if process.was_ready else None
-        self.view = views.adopted(self.view, running(process, adopted=True, ready_at=ready_at), now)
+        self.view = views.adopted(self.view, running(process, watched=False, ready_at=ready_at), now)
         self.watch(process)
         log.info(
             "adopted channel=%s model=%s pid=%s phase=%s", self.name, process.model, process.engine_pid, self.view.phase
@@ -218,8 +218,9 @@ class ChannelTask:
         return True, f"{name_of(target)} is tried now"
 
     def _died_unwatched(self, process: Process, trouble: Trouble, now: Millis) -> None:
-        if process.identity in self.view.failures and not process.was_ready:
-            return  # that try is counted
+        known = self.view.failures.get(process.identity)
+        if known is not None and known.last >= process.started_at:
+            return  # it is counted
         self.fail(process.identity, trouble, now)
 
     def exited(self, launch_id: str, trouble: Trouble, now: Millis) -> None:
@@ -289,9 +290,8 @@ class ChannelTask:
             return {}, {}, 0
 
     def _save(self) -> None:
-        process = self.view.process
+        process, failures, blocked = self.view.process, self.view.failures, self.view.blocked_since
         ready = {process.launch_id: process.ready_at} if process and process.ready_at is not None else {}
-        kept = {"failures": retry.to_json(self.view.failures), "ready": ready, "blocked_since": self.view.blocked_since}
-        if kept != self._saved:
-            self._save_retry(kept)
-            self._saved = kept
+        if self._saved is None or self._saved[0] is not failures or self._saved[1:] != (ready, blocked):
+            self._save_retry({"failures": retry.to_json(failures), "ready": ready, "blocked_since": blocked})
+            self._saved = failures, ready, blocked

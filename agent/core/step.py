@@ -17,6 +17,7 @@ from agent.core.types import Launch, Millis, Seconds, Step, Timing
 from agent.core.view import ChannelView, Drain
 
 PROBE_FIRST, PROBE_LAST = 25, 200  # ms between two looks whether an engine is ready
+LAST_LOOK = 5000  # ms that a look under way may outlast the load time-out
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,18 +215,21 @@ def _loading(view: ChannelView, choice: Choice, now: Millis) -> Action:
     if process.discard:
         return Stop(process.discard)
     if not choice.keep:
-        if not _is(choice, process.identity):
+        if choice.launch is None or choice.launch.identity != process.identity:
             return Stop(f"{process.model} is not wanted any more: {choice.why}")
-        assert choice.launch is not None
         timeout = choice.launch.load_timeout or view.timing.load_timeout
         ends = process.started_at + round(timeout * 1000)
-        if now >= ends:
-            return GiveUp(choice.launch, timeout, f"{process.model} was not ready within {timeout:g} s")
     else:
         ends = None
-    if "probe" not in view.busy and now >= view.again_at:
+    probing = "probe" in view.busy
+    if not probing and now >= view.again_at:  # one look comes before giving up: it may have loaded unwatched
         return Probe(f"{process.model} is loading: {choice.why}")
-    again = view.again_at if "probe" not in view.busy else None
+    if ends is not None and now >= (ends + LAST_LOOK if probing else ends):
+        assert choice.launch is not None
+        return GiveUp(choice.launch, timeout, f"{process.model} was not ready within {timeout:g} s")
+    if ends is not None and now >= ends:
+        ends += LAST_LOOK
+    again = None if probing else view.again_at
     return Wait(f"{process.model} is loading: {choice.why}", _earliest(again, ends, view.next_step_at, choice.until))
 
 

@@ -30,7 +30,7 @@ class Running:
     ready_at: Millis | None = None
     pid: int = 0
     load_seconds: Seconds = 0.0
-    adopted: bool = False
+    watched: bool = True  # False: adopted while loading and not looked at yet, so when it was ready is not known
     discard: str = ""  # why it must go whatever the plan says: reload, failure, stop engines
 
 
@@ -80,7 +80,7 @@ def enter_step(view: ChannelView, step: Step | None, next_step_at: Millis | None
 def adopted(view: ChannelView, process: Running, now: Millis) -> ChannelView:
     """An engine that ran before this agent started."""
     event: Event = "adopted_loading" if process.ready_at is None else "adopted_ready"
-    return _move(replace(view, process=process, again_at=now), event, now)
+    return _move(replace(view, process=process, again_at=now, blocked_since=0), event, now)
 
 
 def preparing(view: ChannelView, now: Millis) -> ChannelView:
