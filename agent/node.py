@@ -71,9 +71,10 @@ class Node:
                     gpu_memory_bytes=sum(known) if all(known) else 0,
                 )
             )
-        return fleet_pb2.Hello(
-            channels=declared, gateway_urls=[gateway_url(self._file)], own_settings=types_pb2.Settings(**self.own)
-        )
+        own = types_pb2.Settings()
+        for name, value in self.own.items():
+            setattr(own, name, value)
+        return fleet_pb2.Hello(channels=declared, gateway_urls=[gateway_url(self._file)], own_settings=own)
 
     def status(self) -> fleet_pb2.Status:
         return fleet_pb2.Status(

@@ -68,7 +68,7 @@ class Agent:
         self.node = Node(file, settings, channels=self.channels, models=self.models, gpus=self.gpus, door=self.gateways)
         self.spool = Spool(state.folder / "spool.jsonl")
         shipper = LogShipper({name: r.logs for name, r in self.runtimes.items()})
-        self.link = Link(self.node, state, self.clock, self.spool, shipper)
+        self.link: Link = Link(self.node, state, self.clock, self.spool, shipper)
         self.link.on_clock = self.gateways.clock_changed
         self._stopped = asyncio.Event()
 
