@@ -54,13 +54,9 @@ class Agent:
         self._settings, self._state = settings, state
         self.clock = NodeClock(state.folder / "clock.json")
         self.gpus, self.models = Gpus(), ModelIndex(file.channels)
-        self.gateways = Gateways(
-            run_dir=settings.run_dir,
-            state_dir=state.folder,
-            clock=self.clock.anchor,
-            on_in_flight=lambda: self.link.status_changed(),
-            on_usage=self._usage,
-        )
+        self.gateways = Gateways(state.folder, settings.run_dir, self._usage)
+        self.gateways.on_in_flight = lambda _: self.link.status_changed()
+        self.gateways.set_clock(self.clock.anchor())
         self.runtimes = {
             c.name: ChannelRuntime(c, file, settings, self.models, self.gpus, self.clock.now_ms) for c in file.channels
         }
@@ -69,7 +65,7 @@ class Agent:
         self.spool = Spool(state.folder / "spool.jsonl")
         shipper = LogShipper({name: r.logs for name, r in self.runtimes.items()})
         self.link: Link = Link(self.node, state, self.clock, self.spool, shipper)
-        self.link.on_clock = self.gateways.clock_changed
+        self.link.on_clock = lambda: self.gateways.set_clock(self.clock.anchor())
         self._stopped = asyncio.Event()
 
     async def run(self) -> None:
@@ -80,6 +76,7 @@ class Agent:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(asyncio.shield(loop.create_task(self.node.look_at_gpus())), 5)
         await self.gateways.start()
+        self.gateways.keep_channels(set(self.channels))
         server = await control.serve(
             self._settings.run_dir, {"status": self._status_answer, "stop_engines": self._stop_engines}
         )
@@ -105,7 +102,7 @@ class Agent:
             for task in (*tasks, stop):
                 task.cancel()
             await asyncio.gather(*tasks, stop, return_exceptions=True)
-            await self.gateways.stop()
+            await self.gateways.close_server()
 
     def _task(self, name: str, runtime: ChannelRuntime) -> ChannelTask:
         return ChannelTask(
