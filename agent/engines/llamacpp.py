@@ -17,7 +17,7 @@ from types import MappingProxyType
 from agent.engines.base import Dropped, Ended, Place, Prepared, Verdict
 from agent.engines.environment import engine_environment, passable
 from agent.engines.failures_llamacpp import classify_llamacpp
-from agent.engines.llamacpp_options import options
+from agent.llamacpp_options import options
 
 # An option by its first spelling -> why SlotServe keeps it to itself.
 _OTHER_MODEL = "SlotServe chooses the model; this would fetch or choose another one"

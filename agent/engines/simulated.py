@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from agent.engines.llamacpp import LlamaCpp
-from agent.engines.llamacpp_options import NO_VALUE, ONE_VALUE, SIMULATED_NO_VALUE, SIMULATED_ONE_VALUE, options
+from agent.llamacpp_options import NO_VALUE, ONE_VALUE, SIMULATED_NO_VALUE, SIMULATED_ONE_VALUE, options
 
 
 class Simulated(LlamaCpp):
