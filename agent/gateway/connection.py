@@ -1,0 +1,259 @@
+"""A client's connection: requests are parsed here one after another, each handed to an Exchange.
+
+One request at a time: what a client sends before its answer is over (pipelining) is not answered; the connection is
+closed behind the answer, and the client sends the rest again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import struct
+from typing import TYPE_CHECKING, Any
+
+import httptools
+
+from agent.gateway import request
+from agent.gateway.errors import Refusal, answer, bad_request
+from agent.gateway.exchange import Exchange
+
+if TYPE_CHECKING:
+    from agent.gateway.server import Gateway
+
+log = logging.getLogger(__name__)
+WRITE_BUFFER = 64 * 1024
+HEAD_SECONDS = 30.0  # from a head's first byte to its last
+BODY_SECONDS = 60.0  # between two pieces of a body
+IDLE_SECONDS = 90.0  # between two requests
+LINGER_SECONDS = 2.0  # for a client that still sends while its answer says "close"
+
+
+class ClientConnection(asyncio.Protocol):
+    """The server side of one TCP or Unix connection."""
+
+    __slots__ = (
+        "_body_only",
+        "_deaf",
+        "_head_begun",
+        "_head_size",
+        "_headers",
+        "_in_head",
+        "_parser",
+        "_url",
+        "exchange",
+        "gateway",
+        "last_read",
+        "paused",
+        "transport",
+    )
+
+    def __init__(self, gateway: Gateway) -> None:
+        self.gateway = gateway
+        self.transport: Any = None
+        self.exchange: Exchange | None = None
+        self.paused = False  # the client reads more slowly than the engine writes
+        self.last_read = 0.0
+        self._parser = httptools.HttpRequestParser(self)
+        self._deaf = False  # whatever comes is dropped
+        self._in_head = False
+        self._body_only = False  # the parser was begun anew behind a head (see _go_on_without_upgrade)
+        self._head_begun = 0.0
+        self._head_size = 0
+        self._headers: list[tuple[bytes, bytes]] = []
+        self._url = b""
+
+    # what asyncio calls
+
+    def connection_made(self, transport: Any) -> None:
+        self.transport = transport
+        transport.set_write_buffer_limits(high=WRITE_BUFFER)
+        self.last_read = self.gateway.loop.time()
+        self.gateway.connections.add(self)
+
+    def data_received(self, data: bytes) -> None:
+        if self._deaf:
+            return
+        self.last_read = self.gateway.loop.time()
+        if self.exchange is None:
+            if self._head_size == 0:
+                self._head_begun = self.last_read
+            self._head_size += len(data)
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            self._go_on_without_upgrade(data[upgrade.args[0] :])
+        except httptools.HttpParserCallbackError:
+            log.exception("request failed inside the gateway")
+            self._refuse(Refusal(500, "internal_error", "The gateway failed to handle this request."))
+        except httptools.HttpParserError as err:
+            self._refuse(bad_request(f"Malformed HTTP: {err}."))
+        else:
+            if self.exchange is None and self._head_size > request.HEAD_LIMIT:
+                self._refuse(_TOO_LONG)
+
+    def eof_received(self) -> None:
+        """The client has closed its side: it is gone, as every proxy takes it."""
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.gateway.connections.discard(self)
+        self._deaf = True
+        if self.exchange is not None:
+            self.exchange.client_gone()
+
+    def pause_writing(self) -> None:
+        self.paused = True
+        if self.exchange is not None:
+            self.exchange.pause_engine()
+
+    def resume_writing(self) -> None:
+        self.paused = False
+        if self.exchange is not None:
+            self.exchange.resume_engine()
+
+    # what the parser calls
+
+    def on_message_begin(self) -> None:
+        if self._body_only:
+            return
+        if self.exchange is not None:
+            self._deaf = True
+            return
+        self._in_head = True
+        self._headers = []
+        self._url = b""
+
+    def on_url(self, url: bytes) -> None:
+        if self._in_head:
+            self._url += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._in_head:
+            self._headers.append((name, value))
+
+    def on_headers_complete(self) -> None:
+        if self._deaf or not self._in_head:
+            return
+        self._in_head = False
+        parser = self._parser
+        headers = self._headers
+        size = len(self._url)
+        for name, value in headers:
+            size += len(name) + len(value) + 4
+        head, refusal = request.read(
+            parser.get_method(), self._url, parser.get_http_version(), parser.should_keep_alive(), headers
+        )
+        if size > request.HEAD_LIMIT:
+            refusal = _TOO_LONG
+        self._head_size = 0
+        self.exchange = Exchange(self, head)
+        if refusal is not None:
+            self._deaf = True
+            self.exchange.refuse(refusal, close=True)
+        else:
+            self.exchange.begin()
+
+    def on_body(self, data: bytes) -> None:
+        if not self._deaf and self.exchange is not None:
+            self.exchange.body(data)
+
+    def on_message_complete(self) -> None:
+        exchange = self.exchange
+        if self._deaf or exchange is None or (self._parser.should_upgrade() and exchange.head.has_body):
+            return
+        self._body_only = False
+        exchange.body_complete()
+
+    # what the exchange and the gateway call
+
+    def done(self, close: bool) -> None:
+        """The exchange is over; `close`: so is the connection."""
+        unread = self.exchange is not None and not self.exchange.request_complete
+        self.exchange = None
+        if self.transport is None or self.transport.is_closing():
+            return
+        if close or self._deaf or self.gateway.stopping:
+            self.close(linger=unread)
+        else:
+            self.last_read = self.gateway.loop.time()
+            self.resume_reading()
+
+    def close(self, linger: bool = False) -> None:
+        """Closes behind what is still to be written; with `linger` reads on for a while, so that no reset overtakes it."""
+        self._deaf = True
+        if not linger:
+            self.transport.close()
+            return
+        self.resume_reading()
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+        self.gateway.loop.call_later(LINGER_SECONDS, self.transport.close)
+
+    def reset(self) -> None:
+        """Ends the connection so that the client cannot take what it has for the whole."""
+        self._deaf = True
+        peer = self.transport.get_extra_info("socket")
+        if peer is not None and peer.family != socket.AF_UNIX:
+            peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.transport.abort()
+
+    def pause_reading(self) -> None:
+        if self.transport.is_reading():
+            self.transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        if not self.transport.is_closing() and not self.transport.is_reading():
+            self.transport.resume_reading()
+
+    def check_idle(self, now: float) -> None:
+        """Closes a connection whose client is waited for too long (never one that waits for us)."""
+        if self.exchange is not None:
+            if (
+                not self.exchange.request_complete
+                and self.transport.is_reading()
+                and now - self.last_read > BODY_SECONDS
+            ):
+                self.exchange.client_stalled()
+        elif self._head_size and now - self._head_begun > HEAD_SECONDS:
+            self._refuse(Refusal(408, "request_timeout", "The request's head took too long."))
+        elif not self._head_size and now - self.last_read > IDLE_SECONDS:
+            self.close()
+
+    def close_if_idle(self) -> None:
+        """The gateway takes no more requests."""
+        if self.exchange is None and not self._head_size:
+            self.close()
+
+    # below: how it is done
+
+    def _refuse(self, refusal: Refusal) -> None:
+        self._deaf = True
+        if self.exchange is not None:
+            self.exchange.broken_request(refusal)
+            return
+        request_id = self.gateway.next_id()
+        self.gateway.refused(refusal, request_id)
+        self.transport.write(answer(refusal, request_id, close=True))
+        self.close(linger=True)
+
+    def _go_on_without_upgrade(self, rest: bytes) -> None:
+        """The client offered another protocol and is answered in this one; the parser, which has stopped behind the
+        head, is begun anew with a head that says only how the body is framed."""
+        exchange = self.exchange
+        if exchange is None or self._deaf:
+            return
+        head = exchange.head
+        if head.method == b"CONNECT" or exchange.request_complete:
+            self._deaf = True
+            return
+        if not head.has_body:
+            exchange.body_complete()
+            self._deaf = True
+            return
+        self._body_only = True
+        self._parser = httptools.HttpRequestParser(self)
+        framing = b"Transfer-Encoding: chunked" if head.chunked else b"Content-Length: %d" % (head.length or 0)
+        self.data_received(b"POST / HTTP/1.1\r\nHost: x\r\n" + framing + b"\r\n\r\n" + rest)
+
+
+_TOO_LONG = Refusal(431, "head_too_long", f"The request's head is longer than {request.HEAD_LIMIT // 1024} KiB.")

@@ -1,0 +1,157 @@
+"""The engine's answers on the wire: the head, parsed once, and the body's framing, followed but not changed.
+
+Following tells three things: when the answer is over, whether it ended as it should, and where an event of a stream
+ends at a chunk's end, which are the places at which a stream may be cut.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+HEAD_LIMIT = 64 * 1024
+LINE_LIMIT = 4096
+HOP_BY_HOP = frozenset(
+    (b"connection", b"keep-alive", b"proxy-connection", b"te", b"trailer", b"upgrade", b"proxy-authenticate")
+)
+
+
+class FramingError(ValueError):
+    """The engine does not speak HTTP as it should."""
+
+
+@dataclass(slots=True)
+class AnswerHead:
+    """`lines`: the end-to-end headers as they came, each with its CRLF. `length` None: chunked, or until the close."""
+
+    status: int
+    reason: bytes
+    lines: list[bytes] = field(default_factory=list)
+    chunked: bool = False
+    length: int | None = None
+    sse: bool = False
+
+
+def parse_head(head: bytes) -> AnswerHead:
+    """An answer's head without its last empty line. Raises FramingError."""
+    first, *rest = head.split(b"\r\n")
+    version, _, status = first.partition(b" ")
+    if not version.startswith(b"HTTP/1.") or not status[:3].isdigit():
+        raise FramingError("not an HTTP/1 answer")
+    answer = AnswerHead(int(status[:3]), status[4:])
+    lines = answer.lines
+    for line in rest:
+        name, colon, value = line.partition(b":")
+        if not colon or not name or name[0] in b" \t":
+            raise FramingError("malformed header")
+        key = name.lower()
+        if key in HOP_BY_HOP or key.startswith(b"x-slotserve-") or key in _OURS:
+            continue
+        if key == b"content-length":
+            text = value.strip()
+            if not text.isdigit() or (answer.length is not None and answer.length != int(text)):
+                raise FramingError("bad Content-Length")
+            answer.length = int(text)
+            continue
+        if key == b"transfer-encoding":
+            if value.strip().lower() != b"chunked" or answer.chunked:
+                raise FramingError("unknown Transfer-Encoding")
+            answer.chunked = True
+            continue
+        if key == b"content-type" and value.strip()[:17].lower() == b"text/event-stream":
+            answer.sse = True
+        lines.append(line + b"\r\n")
+    if answer.chunked:
+        answer.length = None
+    if answer.sse:
+        answer.lines = [x for x in lines if x[:14].lower() != b"cache-control:"]
+    return answer
+
+
+_OURS = frozenset((b"x-request-id", b"x-accel-buffering"))
+
+
+class Chunks:
+    """Follows a chunked body. `boundary`: what has come so far ends at a chunk's end that is also an event's end."""
+
+    __slots__ = ("_left", "_line", "_tail", "_trailer", "boundary", "done", "payload")
+
+    def __init__(self) -> None:
+        self._left = 0  # of the current chunk's data and its CRLF
+        self._line = b""  # a size or trailer line that has come in part
+        self._tail = b""  # the last four bytes of data
+        self._trailer = False
+        self.boundary = True  # nothing has come yet: as good a place as any
+        self.done = False
+        self.payload = 0  # bytes of data so far
+
+    def feed(self, data: bytes, cut: bool = False) -> int:
+        """How much of `data` belongs to the body: less than all after its end, or, with `cut`, behind the first boundary."""
+        pos, size = 0, len(data)
+        while pos < size:
+            if self._left:
+                pos = self._data(data, pos, size)
+                if cut and self.boundary:
+                    return pos
+                continue
+            eol = data.find(b"\n", pos)
+            if eol < 0:
+                self._line += data[pos:]
+                self.boundary = False
+                if len(self._line) > LINE_LIMIT:
+                    raise FramingError("a chunk's size line is too long")
+                return size
+            line = self._line + data[pos : eol + 1] if self._line else data[pos : eol + 1]
+            self._line = b""
+            pos = eol + 1
+            if line[-2:] != b"\r\n":
+                raise FramingError("a chunk's size line does not end in CRLF")
+            if self._trailer:
+                if line == b"\r\n":
+                    self.done = True
+                    return pos
+                continue
+            try:
+                length = int(line[:-2].partition(b";")[0], 16)
+            except ValueError:
+                raise FramingError("a chunk without a size") from None
+            if length < 0:
+                raise FramingError("a chunk without a size")
+            self.boundary = False
+            if length == 0:
+                self._trailer = True
+            else:
+                self._left = length + 2
+                self.payload += length
+        return size
+
+    def strip(self, data: bytes, cut: bool = False) -> bytes:
+        """The data of `data`'s chunks alone, for a client that knows no chunks. Otherwise as `feed`."""
+        parts: list[bytes] = []
+        pos, size = 0, len(data)
+        while pos < size and not self.done:
+            if self._left:
+                begin = pos
+                pos = self._data(data, pos, size)
+                crlf = 2 - self._left if self._left < 2 else 0
+                parts.append(data[begin : max(begin, pos - crlf)])
+                if cut and self.boundary:
+                    break
+            else:  # one line, or what there is of it
+                eol = data.find(b"\n", pos)
+                end = size if eol < 0 else eol + 1
+                self.feed(data[pos:end])
+                pos = end
+        return b"".join(parts)
+
+    def _data(self, data: bytes, pos: int, size: int) -> int:
+        take = min(self._left, size - pos)
+        self._left -= take
+        end = pos + take
+        crlf = 2 - self._left if self._left < 2 else 0
+        stop = end - crlf
+        if stop - pos >= 4:
+            self._tail = data[stop - 4 : stop]
+        elif stop > pos:
+            self._tail = (self._tail + data[pos:stop])[-4:]
+        self.boundary = self._left == 0 and (self._tail[-2:] == b"\n\n" or self._tail == b"\r\n\r\n")
+        return end

@@ -1,0 +1,154 @@
+"""The gateway process: `slotserve-agent gateway`.
+
+Listens where the node's file says (host:port, [v6]:port, unix:/path) or on sockets handed over by systemd. SIGTERM: it
+accepts nothing more, finishes what runs (streams up to the linger setting), and exits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import stat
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import uvloop
+
+from agent.gateway.access_log import AccessLog
+from agent.gateway.link import keep_linked, load_saved
+from agent.gateway.server import Gateway
+from agent.settings import AgentSettings, NodeFileError, read_node_file
+
+log = logging.getLogger(__name__)
+LINGER_SECONDS = 3600.0
+BACKLOG = 2048
+FIRST_HANDED_FD = 3
+
+
+class ListenError(OSError):
+    """An address cannot be listened on; the message names it and says why."""
+
+
+def run(settings: AgentSettings, listen: Sequence[str] | None = None) -> int:
+    """Runs a gateway until it is told to stop; the exit status. `listen` overrides the node's file."""
+    try:
+        addresses = list(listen) if listen is not None else read_node_file(settings.node_file).gateway.listen
+        sockets = handed_over() or [bind(a) for a in addresses]
+    except (NodeFileError, ListenError) as err:
+        print(f"slotserve-agent gateway: {err}", file=sys.stderr)
+        return 1
+    linger = LINGER_SECONDS if settings.gateway_linger_seconds is None else settings.gateway_linger_seconds
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(
+            serve(
+                sockets,
+                settings.agent_state_dir,
+                settings.run_dir,
+                linger=linger,
+                access_log=AccessLog(settings.log_format == "json", settings.log_level.lower() in ("info", "debug")),
+            )
+        )
+
+
+async def serve(
+    sockets: Sequence[socket.socket],
+    state_dir: Path,
+    run_dir: Path,
+    *,
+    linger: float = LINGER_SECONDS,
+    access_log: AccessLog | None = None,
+) -> int:
+    """Serves on listening sockets until SIGTERM or SIGINT (twice: at once)."""
+    loop = asyncio.get_running_loop()
+    gateway = Gateway(loop, access_log=access_log)
+    load_saved(gateway, state_dir)
+    link = loop.create_task(keep_linked(gateway, run_dir / "agent.sock"))
+    servers = [await _server(loop, gateway, s) for s in sockets]
+    for each in sockets:
+        log.info("gateway listens address=%s", each.getsockname())
+    stop, at_once = asyncio.Event(), asyncio.Event()
+
+    def told() -> None:
+        (at_once if stop.is_set() else stop).set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, told)
+    await stop.wait()
+    for server in servers:
+        server.close()
+    gateway.stop_accepting()
+    log.info("gateway accepts no more requests, connections left=%s", len(gateway.connections))
+    ends = [loop.create_task(gateway.wait_empty()), loop.create_task(at_once.wait())]
+    await asyncio.wait(ends, timeout=linger, return_when=asyncio.FIRST_COMPLETED)
+    for task in (*ends, link):
+        task.cancel()
+    gateway.close()
+    await asyncio.gather(*ends, link, return_exceptions=True)
+    return 0
+
+
+def bind(address: str) -> socket.socket:
+    """A listening socket for host:port, [v6]:port or unix:/path. Raises ListenError."""
+    try:
+        if address.startswith("unix:"):
+            return _bind_unix(address.removeprefix("unix:"))
+        host, colon, port = address.rpartition(":")
+        if not colon or not port.isdigit():
+            raise ListenError(f"gateway.listen: {address!r} is not host:port, [v6]:port or unix:/path")
+        host = host.removeprefix("[").removesuffix("]")
+        family, kind, proto, _, where = socket.getaddrinfo(
+            host or None, int(port), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        server = socket.socket(family, kind, proto)
+        server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            server.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        server.bind(where)
+        server.listen(BACKLOG)
+        server.setblocking(False)
+        return server
+    except ListenError:
+        raise
+    except (OSError, OverflowError) as err:
+        reason = getattr(err, "strerror", None) or err
+        raise ListenError(f"gateway.listen: cannot listen on {address!r}: {reason}") from err
+
+
+def handed_over() -> list[socket.socket]:
+    """The listening sockets that systemd (or a predecessor) hands over by LISTEN_FDS; none where it does not."""
+    if os.environ.get("LISTEN_PID") != str(os.getpid()):
+        return []
+    number = int(os.environ.get("LISTEN_FDS") or 0)
+    sockets = [socket.socket(fileno=fd) for fd in range(FIRST_HANDED_FD, FIRST_HANDED_FD + number)]
+    for each in sockets:
+        each.setblocking(False)
+        os.set_inheritable(each.fileno(), False)
+    return sockets
+
+
+def _bind_unix(path: str) -> socket.socket:
+    if os.path.exists(path) and stat.S_ISSOCK(os.stat(path).st_mode):
+        probe = socket.socket(socket.AF_UNIX)
+        try:
+            probe.connect(path)
+        except OSError:
+            os.unlink(path)  # left behind by a process that is gone
+        else:
+            raise ListenError(f"gateway.listen: somebody listens on 'unix:{path}' already")
+        finally:
+            probe.close()
+    server = socket.socket(socket.AF_UNIX)
+    server.bind(path)
+    server.listen(BACKLOG)
+    server.setblocking(False)
+    return server
+
+
+async def _server(loop: asyncio.AbstractEventLoop, gateway: Gateway, sock: socket.socket) -> asyncio.AbstractServer:
+    if sock.family == socket.AF_UNIX:
+        return await loop.create_unix_server(gateway.connection, sock=sock, backlog=BACKLOG)
+    return await loop.create_server(gateway.connection, sock=sock, backlog=BACKLOG)

@@ -1,0 +1,101 @@
+"""What the gateway answers by itself: the model list, health, metrics, and everything that is refused at the door."""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import TYPE_CHECKING
+
+from agent.core import routing
+from agent.gateway import routes
+from agent.gateway.errors import Refusal, encode
+
+if TYPE_CHECKING:
+    from agent.gateway.exchange import Exchange
+
+JSON = b"application/json"
+
+
+def allowed(route: routes.Route) -> tuple[bytes, ...]:
+    return routes.allowed(route)
+
+
+def door(exchange: Exchange) -> Refusal | None:
+    """Why a request is refused before its body is read; None where it may come in. Without a key everything is 401."""
+    head, route, gateway = exchange.head, exchange.head.route, exchange.gateway
+    if exchange.key is None:
+        if not gateway.keys.known:
+            return Refusal(
+                503, "not_ready", "This gateway does not know any keys yet; try again shortly.", retry_after=5
+            )
+        said = "The API key is unknown, expired or revoked" if head.key else "An API key is needed"
+        return Refusal(401, "invalid_api_key", f"{said}: send 'Authorization: Bearer sk-ss-…' or 'x-api-key'.")
+    if route is None:
+        path = head.target.partition(b"?")[0][:200].decode("latin-1")
+        return Refusal(404, "not_found", f"There is no {path!r} here; the API begins at /v1/.")
+    if head.method not in routes.allowed(route):
+        said = " or ".join(m.decode() for m in routes.allowed(route))
+        return Refusal(405, "method_not_allowed", f"{head.method.decode()} is not possible here; use {said}.")
+    if route.kind == "realtime":
+        return Refusal(501, "not_supported", "WebSockets (/v1/realtime) are not passed on by this version.")
+    if route.kind == "metrics":
+        return Refusal(403, "forbidden", "Metrics are for administrators' keys, or for the node itself.")
+    if route.channel and head.channel and route.channel != head.channel:
+        return Refusal(400, "invalid_request", "The path and X-SlotServe-Channel name different channels.")
+    if head.channel and not routes.CHANNEL.fullmatch(head.channel):
+        return Refusal(400, "invalid_request", "X-SlotServe-Channel is not a channel's name.", param="channel")
+    if route.kind == "engine" and gateway.stopping:
+        return Refusal(503, "restarting", "This gateway process is being replaced; try again.", retry_after=1)
+    return None
+
+
+def models(exchange: Exchange) -> tuple[int, bytes, bytes]:
+    """`GET /v1/models`, and one of them by name."""
+    gateway, head, route, key = exchange.gateway, exchange.head, exchange.head.route, exchange.key
+    assert key is not None
+    assert route is not None
+    named = route.channel or head.channel
+    views = [v for v in gateway.table.order if named is None or v.name == named]
+    if named is not None and not views:
+        return _error(exchange, Refusal(404, "channel_not_found", f"There is no channel {named!r} on this node."))
+    items = routing.models(views, key.caller, gateway.clock.now_ms())
+    if route.kind == "models":
+        return 200, JSON, encode({"object": "list", "data": items})
+    item = next((i for i in items if i["id"] == route.name), None)
+    if item is None:
+        there = ", ".join(i["id"] for i in items)
+        message = f"The model {route.name!r} is not served here. What there is for you now: {there}."
+        return _error(exchange, Refusal(404, "model_not_found", message, param="model"))
+    return 200, JSON, encode(item)
+
+
+def health(exchange: Exchange) -> tuple[int, bytes, bytes]:
+    """The process answers."""
+    gateway = exchange.gateway
+    return 200, JSON, encode({"status": "ok", "agent": gateway.agent_connected, "stopping": gateway.stopping})
+
+
+def metrics(exchange: Exchange) -> tuple[int, bytes, bytes]:
+    return 200, b"text/plain; version=0.0.4; charset=utf-8", exchange.gateway.metrics.text().encode()
+
+
+def may_see_metrics(exchange: Exchange) -> bool:
+    """Administrators' keys, and whoever calls from the node itself (not through a proxy on it)."""
+    if exchange.head.method not in (b"GET", b"HEAD"):
+        return False
+    if exchange.key is not None and exchange.key.caller.role == "admin":
+        return True
+    if exchange.head.forwarded:
+        return False
+    peer = exchange.connection.transport.get_extra_info("peername")
+    if not isinstance(peer, tuple):
+        return True  # a Unix socket
+    try:
+        address = ipaddress.ip_address(peer[0].partition("%")[0])
+    except ValueError:
+        return False
+    mapped = getattr(address, "ipv4_mapped", None)
+    return (mapped or address).is_loopback
+
+
+def _error(exchange: Exchange, refusal: Refusal) -> tuple[int, bytes, bytes]:
+    return refusal.status, JSON, encode(refusal.body(exchange.id))

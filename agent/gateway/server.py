@@ -1,0 +1,238 @@
+"""The gateway of a node: what its connections share, and what the agent tells it.
+
+Everything runs on one event loop; nothing here waits. What the agent says arrives through `take` (see ipc.py), what it
+should know goes out through `send`, which is None while the agent is away: requests go on without it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets
+from collections.abc import Callable, Mapping
+from itertools import count
+from typing import Any
+
+from agent.gateway.access_log import AccessLog
+from agent.gateway.clock import Clock
+from agent.gateway.connection import ClientConnection
+from agent.gateway.errors import Refusal
+from agent.gateway.exchange import Exchange
+from agent.gateway.keys import Keys
+from agent.gateway.metrics import Metrics
+from agent.gateway.table import Table, read
+from agent.gateway.usage import Usage
+
+log = logging.getLogger(__name__)
+VERSION = "0.1.0"
+BODY_LIMIT = 64 * 1024 * 1024
+TICK_SECONDS = 0.5  # expired keys, access log, usage
+SWEEP_SECONDS = 5.0  # idle connections
+REPORT_SECONDS = 0.05  # in-flight counts, where nobody waits for them
+
+
+class Gateway:
+    """State of one gateway process. `in_flight` counts admitted requests by channel, to the end of each."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        body_limit: int = BODY_LIMIT,
+        access_log: AccessLog | None = None,
+    ) -> None:
+        self.loop = loop
+        self.id = f"{os.getpid()}-{secrets.token_hex(4)}"
+        self.body_limit = body_limit
+        self.table = Table()
+        self.keys = Keys()
+        self.clock = Clock()
+        self.usage = Usage()
+        self.in_flight: dict[str, int] = {}
+        self.metrics = Metrics(self.in_flight)
+        self.connections: set[ClientConnection] = set()
+        self.stopping = False
+        self.send: Callable[[dict[str, Any]], None] | None = None
+        self._running: dict[str, set[Exchange]] = {}
+        self._access_log = access_log or AccessLog()
+        self._ids = count(1)
+        self._id_prefix = f"req_{secrets.token_hex(8)}"
+        self._report_due = False
+        self._expiring = False
+        self._swept = 0.0
+        self._empty: asyncio.Event | None = None
+        self._tick_handle = loop.call_later(TICK_SECONDS, self._tick)
+
+    # what connections and exchanges ask and tell
+
+    @property
+    def agent_connected(self) -> bool:
+        return self.send is not None
+
+    def connection(self) -> ClientConnection:
+        """The factory for asyncio's servers."""
+        return ClientConnection(self)
+
+    def next_id(self) -> str:
+        return f"{self._id_prefix}{next(self._ids):08x}"
+
+    def admitted(self, exchange: Exchange) -> None:
+        channel = exchange.channel
+        running = self._running.get(channel)
+        if running is None:
+            running = self._running[channel] = set()
+        running.add(exchange)
+        self.in_flight[channel] = len(running)
+        if exchange.key is not None and exchange.key.expires_at is not None:
+            self._expiring = True
+        self._report(channel)
+
+    def finished(self, exchange: Exchange, outcome: str) -> None:
+        now = self.loop.time()
+        duration = now - exchange.begun
+        at_ms = self.clock.now_ms() - int(duration * 1000)
+        channel = exchange.channel
+        self.metrics.count(
+            channel, outcome, exchange.status, exchange.first_byte, exchange.bytes_in, exchange.bytes_out
+        )
+        self._access_log.add(exchange, outcome, at_ms, duration)
+        running = self._running.get(channel)
+        if running is not None and exchange in running:
+            running.discard(exchange)
+            self.in_flight[channel] = len(running)
+            self.usage.add(exchange, outcome, at_ms, duration)
+            self._report(channel)
+
+    def refused(self, refusal: Refusal, request_id: str) -> None:
+        """A request whose head could not even be read."""
+        self.metrics.count("", refusal.code, refusal.status, 0.0, 0, 0)
+        log.info("request refused id=%s status=%s why=%s", request_id, refusal.status, refusal.message)
+
+    # what the agent says
+
+    def take(self, message: Mapping[str, Any]) -> None:
+        """One message of the agent. Raises TableError, KeyError, TypeError or ValueError where it cannot be used."""
+        kind = message["type"]
+        if kind == "table":
+            table = read(message)
+            self.clock.set(message.get("clock"))
+            self._take_table(table)
+        elif kind == "clock":
+            self.clock.set(message)
+        elif kind == "keys":
+            self.keys.replace(message["keys"])
+            self._cut_dead_keys()
+        elif kind == "close":
+            channel = str(message["channel"])
+            self.table.close(channel)
+            self._tell(
+                {
+                    "type": "closed",
+                    "channel": channel,
+                    "barrier": message["barrier"],
+                    "in_flight": self.in_flight.get(channel, 0),
+                }
+            )
+        elif kind == "cut":
+            self.cut(str(message["channel"]), int(message["retry_after"]))
+        elif kind == "usage_taken":
+            self.usage.taken([str(i) for i in message["ids"]])
+        else:
+            log.warning("unknown message from the agent type=%s", kind)
+
+    def connected(self, send: Callable[[dict[str, Any]], None]) -> None:
+        """The agent is there: it is told who this is and what runs."""
+        self.send = send
+        self.usage.resend()
+        send({"type": "hello", "pid": os.getpid(), "gateway_id": self.id, "version": VERSION})
+        self._send_counts()
+
+    def disconnected(self) -> None:
+        self.send = None
+
+    def cut(self, channel: str, after: int) -> None:
+        """The drain is over: what still runs on the channel is told and ends."""
+        refusal = Refusal(
+            503,
+            "model_switching",
+            f"Channel {channel} is switching; this request was cut off at the end of the drain.",
+            retry_after=max(1, after),
+        )
+        for exchange in tuple(self._running.get(channel, ())):
+            exchange.cut(refusal)
+
+    # the end
+
+    def stop_accepting(self) -> None:
+        """No new requests; connections that wait for one are closed."""
+        self.stopping = True
+        for connection in tuple(self.connections):
+            connection.close_if_idle()
+
+    async def wait_empty(self) -> None:
+        """Returns when no connection is left (call after `stop_accepting`)."""
+        while self.connections:
+            await asyncio.sleep(0.05)
+
+    def close(self) -> None:
+        """Ends everything at once."""
+        self._tick_handle.cancel()
+        for connection in tuple(self.connections):
+            connection.transport.abort()
+        self._access_log.flush()
+
+    # below: how it is done
+
+    def _take_table(self, table: Table) -> None:
+        self.table = table
+        for name in table.views:
+            self.in_flight.setdefault(name, 0)
+
+    def _cut_dead_keys(self) -> None:
+        now = self.clock.now_ms()
+        refusal = Refusal(401, "invalid_api_key", "The API key was revoked or has expired, or its owner was disabled.")
+        expiring = False
+        for running in self._running.values():
+            for exchange in tuple(running):
+                if exchange.key is None:
+                    continue
+                if not self.keys.still_valid(exchange.key, now):
+                    exchange.cut(refusal)
+                elif exchange.key.expires_at is not None:
+                    expiring = True
+        self._expiring = expiring
+
+    def _report(self, channel: str) -> None:
+        """Tells the agent the counts: at once while the channel is closed (somebody waits for zero), else soon."""
+        if self.send is None:
+            return
+        view = self.table.views.get(channel)
+        if view is not None and not view.open:
+            self._send_counts()
+        elif not self._report_due:
+            self._report_due = True
+            self.loop.call_later(REPORT_SECONDS, self._send_counts)
+
+    def _send_counts(self) -> None:
+        self._report_due = False
+        self._tell({"type": "in_flight", "channels": dict(self.in_flight)})
+
+    def _tell(self, message: dict[str, Any]) -> None:
+        if self.send is not None:
+            self.send(message)
+
+    def _tick(self) -> None:
+        self._tick_handle = self.loop.call_later(TICK_SECONDS, self._tick)
+        now = self.loop.time()
+        if self._expiring:
+            self._cut_dead_keys()
+        self._access_log.flush()
+        if self.send is not None:
+            rows = self.usage.batch()
+            if rows:
+                self.send({"type": "usage", "rows": rows})
+        if now - self._swept > SWEEP_SECONDS:
+            self._swept = now
+            for connection in tuple(self.connections):
+                connection.check_idle(now)

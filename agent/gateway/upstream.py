@@ -1,0 +1,140 @@
+"""The engine's side of a request: one connection, its answer parsed as far as the splice needs."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any, Literal
+
+from agent.gateway.framing import HEAD_LIMIT, AnswerHead, Chunks, FramingError, parse_head
+
+if TYPE_CHECKING:
+    from agent.gateway.exchange import Exchange
+
+log = logging.getLogger(__name__)
+WRITE_BUFFER = 256 * 1024
+Mode = Literal["none", "length", "chunked", "close", "strip", "raw"]
+
+
+class Answer:
+    """An answer's head and how its body goes to the client.
+
+    none: no body. length: counted. chunked: as it came. close: the engine ends it by closing, the client gets chunks.
+    strip: the engine's chunks without their framing, raw: until the close (both for HTTP/1.0 clients).
+    """
+
+    __slots__ = ("_chunks", "_tail", "head", "left", "mode", "over")
+
+    def __init__(self, head: AnswerHead) -> None:
+        self.head = head
+        self.left = head.length or 0
+        self.mode: Mode
+        if head.status in (204, 304):
+            self.mode = "none"
+        elif head.chunked:
+            self.mode = "chunked"
+        elif head.length is not None:
+            self.mode = "length"
+        else:
+            self.mode = "close"
+        self.over = self.mode == "none" or (self.mode == "length" and self.left == 0)
+        self._chunks = Chunks()
+        self._tail = b"\n\n"
+
+    @property
+    def boundary(self) -> bool:
+        """Whether what went to the client so far ends at an event's end."""
+        if self.mode in ("chunked", "strip"):
+            return self._chunks.boundary
+        return self._tail[-2:] == b"\n\n" or self._tail == b"\r\n\r\n"
+
+    def feed(self, data: bytes, cut: bool) -> bytes:
+        """What of `data` goes to the client, as it goes. With `cut`: up to the first event's end only."""
+        mode = self.mode
+        if mode == "chunked":
+            chunks = self._chunks
+            end = chunks.feed(data, cut)
+            self.over = chunks.done
+            return data if end == len(data) else data[:end]
+        if mode == "length":
+            data = data if len(data) <= self.left else data[: self.left]
+            self.left -= len(data)
+            self.over = self.left == 0
+            return data
+        if mode == "strip":
+            data = self._chunks.strip(data, cut)
+            self.over = self._chunks.done
+            return data
+        if mode == "none":
+            return b""
+        if cut and (end := data.find(b"\n\n")) >= 0:
+            data = data[: end + 2]
+        self._tail = (self._tail + data)[-4:]
+        return b"%x\r\n%b\r\n" % (len(data), data) if mode == "close" else data
+
+
+class Upstream(asyncio.Protocol):
+    """The connection to the engine, for one request."""
+
+    __slots__ = ("_exchange", "_head", "transport")
+
+    def __init__(self, exchange: Exchange) -> None:
+        self._exchange: Exchange | None = exchange
+        self._head = b""
+        self.transport: Any = None
+
+    def connection_made(self, transport: Any) -> None:
+        if self._exchange is None:
+            transport.abort()
+            return
+        self.transport = transport
+        transport.set_write_buffer_limits(high=WRITE_BUFFER)
+        self._exchange.engine_connected(transport)
+        self._exchange.connection.resume_reading()
+
+    def data_received(self, data: bytes) -> None:
+        exchange = self._exchange
+        if exchange is None:
+            return
+        try:
+            if exchange.answer is not None:
+                exchange.answer_goes_on(data)
+            else:
+                self._read_head(exchange, data)
+        except FramingError as err:
+            log.warning("engine broke HTTP channel=%s id=%s error=%s", exchange.channel, exchange.id, err)
+            exchange.engine_lost(True)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._exchange is not None:
+            self._exchange.engine_lost(exc is not None)
+
+    def pause_writing(self) -> None:
+        if self._exchange is not None:
+            self._exchange.connection.pause_reading()
+
+    def resume_writing(self) -> None:
+        if self._exchange is not None:
+            self._exchange.connection.resume_reading()
+
+    def drop(self) -> None:
+        """The exchange is over: whatever the engine still says is for nobody."""
+        self._exchange = None
+        if self.transport is not None:
+            self.transport.abort()
+
+    def _read_head(self, exchange: Exchange, data: bytes) -> None:
+        data = self._head + data if self._head else data
+        while True:
+            end = data.find(b"\r\n\r\n")
+            if end < 0:
+                if len(data) > HEAD_LIMIT:
+                    raise FramingError("the answer's head is too long")
+                self._head = data
+                return
+            head = parse_head(data[:end])
+            data = data[end + 4 :]
+            if not 100 <= head.status < 200:
+                break
+        self._head = b""
+        exchange.answer_begins(Answer(head), data)
