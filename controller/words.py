@@ -97,3 +97,5 @@ STATUSES: dict[str, str] = {
     "finished": N_("finished"),
     "running": N_("running"),
 }
+
+LAST_SEEN = N_("Last seen at %(at)s: %(state)s")

@@ -1,0 +1,34 @@
+"""The console: log-in and the overview, rendered by Jinja, kept live by polling. No page has inline script or style.
+
+`register(app, ctx)` is all the web application calls; the pages read what the REST API's functions read.
+"""
+
+from __future__ import annotations
+
+from flask import Flask, Response, request
+
+from controller.context import Context
+
+POLICY = (
+    "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+
+
+def register(app: Flask, ctx: Context) -> None:
+    """Adds the pages, the translations and the security headers (of every answer, the API's too)."""
+    from controller.console import language, login, pages
+
+    language.register(app, ctx)
+    login.register(app, ctx)
+    pages.register(app, ctx)
+
+    @app.after_request
+    def _headers(answer: Response) -> Response:
+        answer.headers.setdefault("Content-Security-Policy", POLICY)
+        answer.headers.setdefault("X-Content-Type-Options", "nosniff")
+        answer.headers.setdefault("Referrer-Policy", "same-origin")
+        answer.headers.setdefault("Cross-Origin-Opener-Policy", "same-origin")
+        if answer.mimetype == "text/html" and not request.path.startswith("/static/"):
+            answer.headers.setdefault("Cache-Control", "no-store")
+        return answer

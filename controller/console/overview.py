@@ -1,0 +1,370 @@
+"""What the overview shows, as plain data: one read of the store, one look at the nodes' last words.
+
+Targets and reasons come from the same pure function and the same snapshot as the planner's, so that the page says what
+is done. Holders' names and notes pass the same rights as everywhere.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import timedelta, tzinfo
+from typing import Any
+
+from markupsafe import Markup
+from sqlalchemy.orm import Session
+
+from controller.console import sentences, show
+from controller.context import Context
+from controller.fleet import snapshot
+from controller.fleet.live import LiveChannel, LiveFailure, LiveGpu, LiveNode
+from controller.rights import Actor, HolderName, may
+from controller.scheduling.targets import decide
+from controller.scheduling.types import Decision
+from controller.store import channels, reservations, users
+from controller.store.tables import Channel, Node, Reservation
+from controller.words import EXCLUSIVE, FALLBACK, PHASES
+
+AHEAD_MS = 30 * 86_400_000
+SKEW_SECONDS = 2.0
+MAX_BOOKINGS = 500
+SWITCHING = ("draining", "stopping", "freeing")
+
+
+@dataclass(frozen=True, slots=True)
+class Booking:
+    """A booking for a page. `holder` is empty for who may not know it; `may_change` = the buttons are there."""
+
+    id: str
+    channel: str
+    kind: str
+    model: str | None
+    preset: str | None
+    start: int
+    end: int
+    status: str
+    running: bool
+    holder: str
+    mine: bool
+    version: int
+    may_change: bool
+    loads_at: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """A bar that the browser moves: from `since`, over `seconds` (0: no estimate), `limit_at` = when it is given up."""
+
+    kind: str  # loading, draining
+    since: int
+    seconds: float
+    limit_at: int | None = None
+    requests: int = 0
+    model: str = ""
+
+
+@dataclass(slots=True)
+class Row:
+    """One channel."""
+
+    anchor: str
+    name: str
+    node: str
+    gpus: str
+    pill: tuple[str, str, str]
+    phase: str
+    why: Markup
+    model: str | None
+    preset: str | None
+    is_default: bool
+    wanted: bool  # the model shown is not there yet, or failed
+    to_model: str | None
+    memory: tuple[int, int] | None  # used, total bytes
+    use_percent: int | None
+    in_flight: int | None
+    now: Booking | None
+    next: Booking | None
+    progress: Progress | None
+    failure: LiveFailure | None
+    detail: str
+    mine: bool
+    open_to_me: bool
+    may_retry: bool
+    may_reload: bool
+    gone: bool
+
+    @property
+    def groups(self) -> str:
+        """Filters that the row belongs to."""
+        tests = {
+            "ready": self.phase == "ready",
+            "open": self.open_to_me,
+            "busy": self.phase in ("loading", *SWITCHING),
+            "attention": self.attention,
+        }
+        return " ".join(name for name, true in tests.items() if true)
+
+    @property
+    def attention(self) -> bool:
+        return self.failure is not None or self.phase in ("blocked", "retry_wait", "unknown")
+
+
+@dataclass(slots=True)
+class NodeView:
+    anchor: str
+    name: str
+    meta: str
+    online: bool
+    since: int
+    skew: float | None
+    cordoned: bool
+    refusal: str
+    rows: list[Row] = field(default_factory=list)
+    at_risk: list[Booking] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Overview:
+    """The whole page. `yours` are the viewer's coming bookings, `today` everybody's of the viewer's day."""
+
+    now: int
+    zone: tzinfo
+    nodes: list[NodeView]
+    yours: list[Booking]
+    today: list[Booking]
+
+    @property
+    def rows(self) -> list[Row]:
+        return [row for node in self.nodes for row in node.rows]
+
+    def count(self, group: str) -> int:
+        return sum(group in row.groups.split() for row in self.rows)
+
+
+def build(ctx: Context, actor: Actor, now: int, zone: tzinfo) -> Overview:
+    """The overview as `actor` may see it."""
+    day = show.moment(now, zone).replace(hour=0, minute=0, second=0, microsecond=0)
+    midnight = [round(d.timestamp() * 1000) for d in (day, day + timedelta(days=1))]
+    with ctx.store.read() as db:
+        rows = channels.page(db, 5000)
+        states = {c.id: c for n in snapshot.read_nodes(db, ctx.live, ctx.settings, now) for c in n.channels}
+        held = reservations.holding_in(db, [c.id for c, _ in rows], now, now + AHEAD_MS)
+        today = reservations.page(db, now, MAX_BOOKINGS, start=midnight[0], end=midnight[1])
+        names = _names(db, [*held, *today], [c for c, _ in rows])
+    shape = _Shaper(ctx, actor, now, names, {c.id: f"{n.name}/{c.name}" for c, n in rows})
+    by_channel: dict[str, list[Booking]] = {}
+    for booking in held:
+        by_channel.setdefault(booking.channel_id, []).append(shape.booking(booking, states))
+    views: dict[str, NodeView] = {}
+    for channel, node in rows:
+        live = ctx.live.node(node.name)
+        view = views.setdefault(node.id, _node_view(node, live))
+        row = _Builder(ctx, actor, now, zone, names, live).row(
+            channel, node, states.get(channel.id), by_channel.get(channel.id, [])
+        )
+        view.rows.append(row)
+        if not live.online and row.next and row.next.start < now + 86_400_000:
+            view.at_risk.append(row.next)
+    yours = sorted((b for found in by_channel.values() for b in found if b.mine), key=lambda b: b.start)
+    shown = [
+        r
+        for r in today
+        if r.status in ("pending", "approved", "finished", "ended_early") and r.channel_id in shape.full_names
+    ]
+    return Overview(now, zone, list(views.values()), yours, [shape.booking(r, {}) for r in shown])
+
+
+class _Shaper:
+    """Makes bookings fit for a viewer."""
+
+    def __init__(self, ctx: Context, actor: Actor, now: int, names: dict[str, str], full_names: dict[str, str]) -> None:
+        self._ctx, self._actor, self._now, self._names, self.full_names = ctx, actor, now, names, full_names
+
+    def booking(self, row: Reservation, states: dict[str, snapshot.ChannelState]) -> Booking:
+        shown = may(self._actor, "reservation.holder", HolderName(row.holder_id, self._ctx.settings.show_holders))
+        return Booking(
+            row.id,
+            self.full_names[row.channel_id],
+            row.kind,
+            row.model,
+            row.preset,
+            row.starts_at,
+            row.ends_at,
+            reservations.status_at(row, self._now),
+            reservations.is_running(row, self._now),
+            self._names.get(row.holder_id, "") if shown else "",
+            row.holder_id == self._actor.id,
+            row.version,
+            bool(may(self._actor, "reservation.change", row)),
+            self._loads_at(row, states.get(row.channel_id)),
+        )
+
+    def _loads_at(self, row: Reservation, state: snapshot.ChannelState | None) -> int | None:
+        """When its model begins to load, as the rule of the lead says now."""
+        known = next((r for r in state.input.reservations if r.id == row.id), None) if state else None
+        if state is None or known is None or known.target is None:
+            return None
+        rules = state.input.rules
+        return known.start - round(max(known.target.load_seconds + rules.buffer, rules.lead) * 1000)
+
+
+class _Builder:
+    """Makes one channel's row."""
+
+    def __init__(
+        self, ctx: Context, actor: Actor, now: int, zone: tzinfo, names: dict[str, str], live: LiveNode
+    ) -> None:
+        self._ctx, self._actor, self._now, self._zone, self._names, self._live = ctx, actor, now, zone, names, live
+
+    def row(self, channel: Channel, node: Node, state: snapshot.ChannelState | None, bookings: list[Booking]) -> Row:
+        said = LiveChannel("gone") if channel.gone_at is not None else self._ctx.live.channel(node.name, channel.name)
+        decision = decide(state.input, self._now) if state else Decision(None, "idle")
+        running = next((b for b in bookings if b.running), None)
+        after = next((b for b in bookings if not b.running and b.start > self._now), None)
+        seen = self._live.channels.get(channel.name) or said  # what an offline node last said
+        model, preset, wanted = _shown_model(said if said.phase != "unknown" else seen, decision)
+        holder_runs = running is not None and running.mine
+        exclusive = running is not None and running.kind == "exclusive"
+        return Row(
+            anchor=show.anchor(node.name, channel.name),
+            name=channel.name,
+            node=node.name,
+            gpus=_gpus(channel, self._live.gpus),
+            pill=_pill(said, exclusive),
+            phase=said.phase,
+            why=self._why(decision, said, seen, channel),
+            model=model,
+            preset=preset,
+            is_default=model is not None and (model, preset) == (channel.default_model, channel.default_preset),
+            wanted=wanted,
+            to_model=decision.target.model
+            if said.phase in SWITCHING and decision.target and decision.target.identity != said.running
+            else None,
+            memory=_memory(channel, self._live.gpus),
+            use_percent=_use(channel, self._live.gpus),
+            in_flight=said.in_flight if said.phase in ("ready", "draining") else None,
+            now=running,
+            next=after,
+            progress=_progress(said, decision, state, self._ctx),
+            failure=said.failure,
+            detail=said.detail,
+            mine=holder_runs,
+            open_to_me=said.phase == "ready" and (running is None or holder_runs) and not exclusive,
+            may_retry=said.failure is not None
+            and bool(may(self._actor, "channel.retry", _Held(self._actor.id) if holder_runs else None)),
+            may_reload=bool(may(self._actor, "channel.reload", _Held(self._actor.id) if holder_runs else None)),
+            gone=channel.gone_at is not None,
+        )
+
+    def _why(self, decision: Decision, said: LiveChannel, seen: LiveChannel, channel: Channel) -> Markup:
+        booking = decision.reservation
+        shown = booking is not None and bool(
+            may(self._actor, "reservation.holder", HolderName(booking.holder_id, self._ctx.settings.show_holders))
+        )
+        viewer = sentences.Viewer(self._actor.id, shown, lambda at: show.time_tag(at, self._now, self._zone))
+        if said.phase == "gone":
+            return sentences.gone()
+        if said.phase == "unknown":
+            return sentences.last_seen(seen, self._live.since, viewer.clock)
+        if said.fallback and decision.target is not None:
+            return sentences.fallback(booking, decision.target.model, viewer)
+        by = (
+            self._names.get(channel.override_by or "")
+            if self._ctx.settings.show_holders != "admins" or self._actor.role == "admin"
+            else None
+        )
+        near = decision.until is not None and decision.until < self._now + 86_400_000
+        if decision.why == "default" and not near:
+            decision = Decision(decision.target, "default")
+        return sentences.why(
+            decision,
+            viewer,
+            running_model=said.running_model or "",
+            override_by=by,
+            override_until=channel.override_until,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """The running booking, as the rights look at it."""
+
+    holder_id: str
+    participants: tuple[Any, ...] = ()
+
+
+def _names(db: Session, rows: list[Reservation], found: list[Channel]) -> dict[str, str]:
+    return users.names(db, [*(r.holder_id for r in rows), *(c.override_by for c in found)])
+
+
+def _node_view(node: Node, live: LiveNode) -> NodeView:
+    kinds: dict[tuple[str, int], int] = {}
+    for gpu in live.gpus:
+        kinds[gpu.name, gpu.memory_total_bytes] = kinds.get((gpu.name, gpu.memory_total_bytes), 0) + 1
+    meta = ", ".join(f"{n} × {name} {show.gigabytes(size)} GB" for (name, size), n in kinds.items())
+    skew = live.clock_skew_seconds
+    return NodeView(
+        show.anchor(node.name),
+        node.name,
+        meta,
+        live.online,
+        live.since or node.last_seen_at or node.created_at,
+        skew if skew is not None and abs(skew) >= SKEW_SECONDS else None,
+        node.cordoned,
+        live.refusal,
+    )
+
+
+def _shown_model(said: LiveChannel, decision: Decision) -> tuple[str | None, str | None, bool]:
+    """What runs, else what is wanted (third: not there yet)."""
+    if said.running_model:
+        return said.running_model, said.running_preset, False
+    if decision.target is not None:
+        return decision.target.model, decision.target.preset, True
+    return None, None, False
+
+
+def _pill(said: LiveChannel, exclusive: bool) -> tuple[str, str, str]:
+    if said.fallback:
+        return FALLBACK
+    if exclusive and said.phase == "off":
+        return EXCLUSIVE
+    return PHASES.get(said.phase, PHASES["unknown"])
+
+
+def _gpus(channel: Channel, gpus: tuple[LiveGpu, ...]) -> str:
+    """GPU 0–3, by the indices that the node reports; nothing for a channel without GPUs."""
+    wanted = {str(u) for u in channel.gpu_uuids}
+    indices = sorted(g.index for g in gpus if g.uuid in wanted)
+    if not indices:
+        return f"{len(wanted)} GPU" if wanted else ""
+    if len(indices) > 1 and indices[-1] - indices[0] == len(indices) - 1:
+        return f"GPU {indices[0]}–{indices[-1]}"
+    return "GPU " + ", ".join(map(str, indices))
+
+
+def _memory(channel: Channel, gpus: tuple[LiveGpu, ...]) -> tuple[int, int] | None:
+    ours = [g for g in gpus if g.uuid in channel.gpu_uuids and g.memory_total_bytes > 0]
+    return (sum(g.memory_used_bytes for g in ours), sum(g.memory_total_bytes for g in ours)) if ours else None
+
+
+def _use(channel: Channel, gpus: tuple[LiveGpu, ...]) -> int | None:
+    ours = [g.utilisation_percent for g in gpus if g.uuid in channel.gpu_uuids]
+    return round(sum(ours) / len(ours)) if ours else None
+
+
+def _progress(
+    said: LiveChannel, decision: Decision, state: snapshot.ChannelState | None, ctx: Context
+) -> Progress | None:
+    if said.phase == "loading" and said.load_started_at:
+        estimate = said.load_estimated_seconds or (decision.target.load_seconds if decision.target else 0.0)
+        launch = state.launches.get(said.running) if state else None
+        limit = (launch["load_timeout_seconds"] if launch else None) or ctx.settings.load_timeout_seconds
+        return Progress("loading", said.load_started_at, estimate, said.load_started_at + round(limit * 1000))
+    if said.phase == "draining" and said.drain_deadline:
+        seconds = ctx.settings.drain_seconds
+        since = said.phase_since or said.drain_deadline - round(seconds * 1000)
+        model = decision.target.model if decision.target else ""
+        return Progress(
+            "draining", since, max((said.drain_deadline - since) / 1000, 1), said.drain_deadline, said.in_flight, model
+        )
+    return None

@@ -1,0 +1,101 @@
+"""How pages show times, durations, sizes and names. Instants are ms, zones come from the viewer."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta, tzinfo
+
+from flask_babel import format_datetime
+from flask_babel import gettext as _
+from markupsafe import Markup, escape
+
+# What comes after a model's name proper: a quantisation or number format, at the end.
+_TAIL = re.compile(
+    r"[-_.](?:UD[-_])?(?:I?Q\d[A-Za-z0-9_]*|BF16|F16|FP16|F32|FP8|FP4|MXFP4|NVFP4|AWQ|GPTQ|INT[48]|W\dA\d+)$",
+    re.IGNORECASE,
+)
+
+
+def moment(instant: int, zone: tzinfo = UTC) -> datetime:
+    return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=instant)).astimezone(zone)
+
+
+def time_tag(instant: int, now: int, zone: tzinfo, seconds: bool = False) -> Markup:
+    """<time> with the viewer's clock, the day only when it is not today, UTC in the tooltip."""
+    utc = moment(instant)
+    title = utc.strftime("%H:%M:%S UTC" if seconds else "%H:%M UTC")
+    return Markup('<time datetime="{}" title="{}">{}</time>').format(
+        utc.strftime("%Y-%m-%dT%H:%M:%SZ"), title, clock(instant, now, zone, seconds)
+    )
+
+
+def clock(instant: int, now: int, zone: tzinfo, seconds: bool = False) -> str:
+    """14:30, Fri 09:00, 24 Dec 09:00."""
+    local, today = moment(instant, zone), moment(now, zone).date()
+    text = local.strftime("%H:%M:%S" if seconds else "%H:%M")
+    if local.date() == today:
+        return text
+    # Babel converts to the request's zone by itself; the local date is passed as if it were UTC's.
+    near = 0 < (local.date() - today).days < 7
+    day = format_datetime(local.replace(tzinfo=None), "EEE" if near else "d MMM", rebase=False)
+    return f"{day} {text}"
+
+
+def window(start: int, end: int, now: int, zone: tzinfo) -> Markup:
+    """16:00–18:00; 24:00 for an end at midnight; the end's day only where it is another."""
+    first, last = moment(start, zone), moment(end, zone)
+    midnight = last.hour == last.minute == last.second == 0 and last.date() == first.date() + timedelta(days=1)
+    if midnight or last.date() == first.date():
+        text = "24:00" if midnight else last.strftime("%H:%M")
+        end_tag = Markup('<time datetime="{}" title="{}">{}</time>').format(
+            moment(end).strftime("%Y-%m-%dT%H:%M:%SZ"), moment(end).strftime("%H:%M UTC"), text
+        )
+    else:
+        end_tag = time_tag(end, now, zone)
+    return time_tag(start, now, zone) + "–" + end_tag
+
+
+def duration(seconds: float) -> str:
+    """84 s, 4 min 34 s, 12 min, 1 h 32 min, 2 d 3 h. The browser's script has the same rule."""
+    whole = max(0, int(seconds))
+    if whole < 120:
+        return _("%(s)s s", s=whole)
+    minutes, hours = whole // 60, whole // 3600
+    if minutes < 10:
+        return _("%(m)s min %(s)s s", m=minutes, s=whole % 60)
+    if minutes < 60:
+        return _("%(m)s min", m=minutes)
+    if hours < 48:
+        return _("%(h)s h %(m)s min", h=hours, m=minutes % 60)
+    return _("%(d)s d %(h)s h", d=hours // 24, h=hours % 24)
+
+
+def countdown(form: str, instant: int, now: int) -> Markup:
+    """A duration that the browser goes on counting: `form` is "in", "left" or "since"."""
+    seconds = (now - instant if form == "since" else instant - now) / 1000
+    text = {
+        "in": lambda d: _("in %(time)s", time=d),
+        "left": lambda d: _("%(time)s left", time=d),
+        "since": lambda d: d,
+    }
+    return Markup('<span data-tick="{}" data-at="{}">{}</span>').format(form, instant, text[form](duration(seconds)))
+
+
+def gigabytes(size: int) -> str:
+    """Memory and files in GB of 10^9 bytes."""
+    value = size / 1e9
+    return f"{value:.0f}" if value >= 20 or value == int(value) else f"{value:.1f}"
+
+
+def model_name(name: str | None) -> Markup:
+    """The name in two pieces: its head gives way where room is short, its tail (the quantisation) never does."""
+    name = name or ""
+    match = _TAIL.search(name)
+    cut = match.start() if match and match.start() > 0 else len(name)
+    tail = Markup("<span>{}</span>").format(name[cut:]) if name[cut:] else ""
+    return Markup('<span class="mn" title="{}"><span>{}</span>{}</span>').format(name, name[:cut], tail)
+
+
+def anchor(*names: str) -> str:
+    """An id for a page out of names."""
+    return str(escape("ch-" + "-".join(re.sub(r"[^\w.-]", "_", n) for n in names)))

@@ -1,0 +1,39 @@
+"""Who looks at a page: the person of the session, read once a request; and where to go after a log-in."""
+
+from __future__ import annotations
+
+from flask import current_app, g, session
+
+from controller.context import Context
+from controller.rights import Actor
+from controller.store import users
+from controller.store.tables import User
+
+
+def context() -> Context:
+    """The application's context."""
+    found: Context = current_app.extensions["slotserve"]
+    return found
+
+
+def person() -> User | None:
+    """The enabled person of the session, or None."""
+    if "person" not in g:
+        user_id, g.person = session.get("user_id"), None
+        if isinstance(user_id, str):
+            with context().store.read() as db:
+                row = users.get(db, user_id)
+            g.person = row if row is not None and row.disabled_at is None else None
+    found: User | None = g.person
+    return found
+
+
+def actor_of(row: User) -> Actor:
+    return Actor(row.id, row.name, row.role, "session")
+
+
+def safe_next(path: str | None) -> str:
+    """A path on this site, never another site's (`//evil`, `/\\evil`, control characters)."""
+    if not path or not path.startswith("/") or path.startswith(("//", "/\\")) or any(ord(c) < 33 for c in path):
+        return "/"
+    return path
