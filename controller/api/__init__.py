@@ -10,20 +10,30 @@ from flask import Blueprint, Flask, Response, jsonify, request
 from controller.api import (
     audit,
     auth,
+    bookings,
+    channels,
     keys,
+    log,
+    models,
     nodes,
     notifications,
     openapi,
+    overrides,
     people,
+    plan,
+    presets,
+    slots,
     usage,
 )
 from controller.api.route import Answer, Call, Route, parse_body, parse_query
 from controller.context import Context
-from controller.errors import BadRequest, Forbidden
+from controller.errors import BadRequest, Forbidden, Invalid
 from controller.rights import Actor, may
 
 BASE = "/api/v1"
-MODULES = (people, keys, nodes, notifications, audit, usage)
+MODULES = (
+    people, keys, nodes, channels, overrides, plan, log, models, presets, bookings, slots, notifications, audit, usage
+)  # fmt: skip
 ROUTES: tuple[Route, ...] = tuple(route for module in MODULES for route in module.ROUTES)
 _NOBODY = Actor("", "", "", "none")
 
@@ -50,13 +60,33 @@ def _view(ctx: Context, route: Route) -> Callable[..., Response]:
             if not verdict:
                 raise Forbidden(verdict.why)
         call = Call(ctx, actor, now, args)
-        if route.query is not None:
-            call._query = parse_query(route.query, request.args.items(multi=True))
-        if route.body is not None:
-            call._body = parse_body(route.body, _json_bytes(), request.content_type)
-        return _answer(route, route.handler(call))
+        try:
+            return _answer(route, _handled(route, call))
+        except Invalid as err:
+            if route.path.startswith("/reservations") and "problems" not in err.extra:
+                err.extra["problems"] = [_problem(field, words) for field, words in err.details.items()]
+            raise
 
     return view
+
+
+def _handled(route: Route, call: Call) -> Any:
+    if route.query is not None:
+        call._query = parse_query(route.query, request.args.items(multi=True))
+    if route.body is not None:
+        call._body = parse_body(route.body, _json_bytes(), request.content_type)
+    return route.handler(call)
+
+
+def _problem(field: str, words: Any) -> dict[str, Any]:
+    """A fault in a body, in the shape of a rule that was broken."""
+    return {
+        "field": field,
+        "code": "invalid",
+        "message": f"{field}: {words}",
+        "overridable": False,
+        "requestable": False,
+    }
 
 
 def _json_bytes() -> bytes:

@@ -6,13 +6,13 @@ from typing import Any
 
 from pydantic import Field
 
-from controller.api import shapes
+from controller import shapes
 from controller.api.route import Body, Call, Page, Route, cursor, listed, place
-from controller.api.times import Instant
 from controller.errors import Conflict, Invalid, NotFound
 from controller.rights import Owned
 from controller.store import audit, keys, users
 from controller.store.tables import ApiKey
+from controller.times import Instant
 
 
 class NewKey(Body):

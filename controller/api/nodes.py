@@ -9,13 +9,13 @@ from typing import Any
 from pydantic import Field
 
 from controller.api.route import Body, Call, Page, Route, cursor, listed, place
-from controller.api.times import text_of
 from controller.errors import NotFound, Unavailable
 from controller.fleet.live import LiveNode
 from controller.notify import inbox
 from controller.store import audit, channels, nodes, reservations
 from controller.store.session import Write
 from controller.store.tables import Node
+from controller.times import text_of
 
 FOR_EVER = 1 << 62
 

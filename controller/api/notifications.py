@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import Field
 
-from controller.api import shapes
+from controller import shapes
 from controller.api.route import Body, Call, Page, Route, cursor, listed, place
 from controller.store import notifications
 

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from controller.api import shapes
+from controller import shapes
 from controller.api.route import Body, Call, Page, Query, Route, cursor, listed, place
 from controller.errors import Conflict, Forbidden, Invalid, NotFound
 from controller.notify import inbox

@@ -7,10 +7,10 @@ from typing import Any
 from pydantic import Field
 
 from controller.api.route import Call, Page, Route, cursor, place
-from controller.api.times import Instant, text_of
 from controller.errors import Invalid
 from controller.rights import Owned
 from controller.store import usage, users
+from controller.times import Instant, text_of
 
 MONTH_MS = 30 * 86_400_000
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from sqlalchemy import select, tuple_
+from sqlalchemy import and_, or_, select, tuple_
 from sqlalchemy.orm import Session
 
-from controller.store.tables import Preset
+from controller.store.tables import HOLDING, Channel, Node, Preset, Reservation
 
 
 def get(session: Session, preset_id: str) -> Preset | None:
@@ -32,3 +32,33 @@ def page(
     if after is not None:
         query = query.where(tuple_(Preset.model, Preset.name, Preset.id) > tuple_(*after))
     return list(session.scalars(query))
+
+
+def running_with(session: Session, row: Preset, now: int) -> list[Reservation]:
+    """Reservations that run with a preset."""
+    return list(
+        session.scalars(
+            select(Reservation).where(
+                Reservation.status == "approved",
+                Reservation.starts_at <= now,
+                Reservation.ends_at > now,
+                Reservation.model == row.model,
+                Reservation.preset == row.name,
+            )
+        )
+    )
+
+
+def uses(session: Session, row: Preset, now: int) -> list[str]:
+    """What names a preset: channels' defaults and overrides, bookings that have not ended."""
+    default = and_(Channel.default_model == row.model, Channel.default_preset == row.name)
+    override = and_(Channel.override_model == row.model, Channel.override_preset == row.name)
+    where = select(Node.name, Channel.name).join(Node).where(Node.removed_at.is_(None), or_(default, override))
+    found = [f"channel {node}/{name}" for node, name in session.execute(where.order_by(Node.name, Channel.name))]
+    held = select(Reservation.id).where(
+        Reservation.status.in_(HOLDING),
+        Reservation.ends_at > now,
+        Reservation.model == row.model,
+        Reservation.preset == row.name,
+    )
+    return found + [f"booking {i}" for i in session.scalars(held.order_by(Reservation.starts_at).limit(20))]

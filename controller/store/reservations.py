@@ -125,23 +125,6 @@ def change(
     session.refresh(row)
 
 
-def pin_running(session: Session, now: int, model: str, preset: str, pinned: dict[str, Any]) -> int:
-    """Before a preset is edited: those that run with it and have no pin yet keep what they were started with."""
-    statement = (
-        update(Reservation)
-        .where(
-            Reservation.status == "approved",
-            Reservation.starts_at <= now,
-            Reservation.ends_at > now,
-            Reservation.model == model,
-            Reservation.preset == preset,
-            Reservation.pinned.is_(None),
-        )
-        .values(pinned=pinned)
-    )
-    return changed(session, statement)
-
-
 def _with_status(status: str, now: int) -> Any:
     live, over = Reservation.ends_at > now, Reservation.ends_at <= now
     if status == "running":

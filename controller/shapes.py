@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from controller.api.times import text_of
 from controller.rights import Actor, HolderName, Owned, may
 from controller.store import reservations
 from controller.store.tables import ApiKey, Audit, Notification, Preset, Reservation, User
+from controller.times import text_of
 
 
 def user(row: User, actor: Actor) -> dict[str, Any]:
@@ -88,6 +88,7 @@ def reservation(
         "booked_by": None,
         "note": None,
         "participants": None,
+        "participant_names": None,
         "reason": None,
         "decided_by": None,
     }
@@ -95,7 +96,8 @@ def reservation(
         shape |= {
             "booked_by": names.get(row.booked_by),
             "note": row.note,
-            "participants": [{"id": p, "name": names.get(p)} for p in row.participants],
+            "participants": list(row.participants),
+            "participant_names": [names.get(p) for p in row.participants],
             "reason": row.reason or None,
             "decided_by": names.get(row.decided_by) if row.decided_by else None,
         }

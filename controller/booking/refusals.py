@@ -1,0 +1,82 @@
+"""How a booking is refused: 422 with `problems[]`, or 409 with what is in the way and the nearest free times."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from controller import shapes
+from controller.booking import free
+from controller.booking.view import Place, find_place
+from controller.context import Context
+from controller.errors import Conflict, Invalid
+from controller.rights import Actor
+from controller.scheduling.booking_rules import Booking, Problem
+from controller.store import channels, reservations, users
+from controller.store.tables import Reservation
+
+SUGGESTED = 5
+
+
+class Overlap(Exception):
+    """Another booking holds the time."""
+
+
+def refused(found: list[Problem]) -> Invalid:
+    """422 with every problem."""
+    details: dict[str, Any] = {}
+    for problem in found:
+        details.setdefault(problem.field, problem.message)
+    first = found[0]
+    return Invalid(f"{first.field}: {first.message}", details=details, problems=[asdict(p) for p in found])
+
+
+def unfit(field: str, code: str, message: str) -> Invalid:
+    """422 with one problem."""
+    return refused([Problem(field, code, message)])
+
+
+def conflict(ctx: Context, actor: Actor, now: int, channel: str, booking: Booking, besides: str | None) -> Conflict:
+    """409, looked up anew: what overlaps now, and where the same booking would fit."""
+    with ctx.store.read() as session:
+        place = find_place(session, channel)
+        if place is None:
+            return Conflict("the channel is booked at that time", conflicts=[], suggestions=[])
+        rows = reservations.holding_in(session, [place.channel.id], booking.start, booking.end, besides)
+        names = users.names(session, shapes.people_of(rows))
+        show = ctx.settings.show_holders
+        conflicts = [{**shapes.brief(r, names, actor, show, now), "channel": place.full_name} for r in rows]
+        suggestions = suggest(session, ctx, place, booking, now, besides)
+    return Conflict(
+        f"{place.full_name} is booked at that time; take another time or another channel",
+        details={"starts_at": "overlaps another booking"},
+        conflicts=conflicts,
+        suggestions=suggestions,
+    )
+
+
+def suggest(
+    session: Session, ctx: Context, place: Place, booking: Booking, now: int, besides: str | None
+) -> list[dict[str, Any]]:
+    """The nearest windows on the same channel first, then at that time elsewhere."""
+    wish = free.Wish(booking.kind, booking.model, booking.preset, booking.end - booking.start, booking.start)
+    here = free.windows(
+        session, ctx, wish, now, channel_ids=[place.channel.id], besides=besides, limit=SUGGESTED, each=2
+    )
+    anywhere = free.windows(session, ctx, wish, now, besides=besides, limit=SUGGESTED, each=1)
+    elsewhere = [w for w in anywhere if w["channel"] != place.full_name]
+    return (here + elsewhere)[:SUGGESTED]
+
+
+def place_of(session: Session, row: Reservation) -> Place | None:
+    """Where a booking is, also on a channel that is gone."""
+    found = channels.by_id(session, row.channel_id)
+    return Place(*found) if found else None
+
+
+def record(row: Reservation) -> dict[str, Any]:
+    """A booking as the audit trail keeps it."""
+    names = ("channel_id", "kind", "model", "preset", "starts_at", "ends_at", "status", "holder_id", "participants")
+    return {name: getattr(row, name) for name in (*names, "version")}

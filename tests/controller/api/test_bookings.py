@@ -1,0 +1,365 @@
+"""Booking through REST: make, check, conflict, change, extend, end, decide; what is told and to whom."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from controller.times import text_of
+from tests.controller.api.conftest import DAY, HOUR, MIN, World, make
+
+
+def test_book_and_read_back(w: World) -> None:
+    made = w.book(HOUR, 2 * HOUR, note="a talk\nwith lines", participants=["noor", w.ids["tom"], "noor", "maya"])
+    assert made["status"] == "approved"
+    assert made["running"] is False
+    assert made["channel"] == "n1/a"
+    assert (made["holder"], made["booked_by"], made["mine"]) == ("maya", "maya", True)
+    assert made["participants"] == [w.ids["noor"], w.ids["tom"]]
+    assert made["starts_at"] == text_of(w.now + HOUR)
+    assert made["load_seconds"] == pytest.approx(1_000_000_000 / 500e6 + 15)
+    assert made["ready_at"] == made["starts_at"]
+    assert made["exceeds_gpu_memory"] is False
+    assert w.get(f"/reservations/{made['id']}", "maya")["note"] == "a talk\nwith lines"
+    assert [r["id"] for r in w.get("/reservations", "tom")["items"]] == [made["id"]]
+
+
+def test_note_and_participants_are_private(w: World) -> None:
+    made = w.book(HOUR, 2 * HOUR, note="secret", participants=["noor"])
+    path = f"/reservations/{made['id']}"
+    for who in ("maya", "noor", "ada", "root"):
+        assert w.get(path, who)["note"] == "secret", who
+    stranger = w.get(path, "tom")
+    assert stranger["note"] is None
+    assert stranger["participants"] is None
+    assert "secret" not in str(stranger)
+    assert stranger["holder"] == "maya"
+
+
+def test_holder_names_may_be_for_administrators_only(tmp_path: Any) -> None:
+    w = make(tmp_path, show_holders="admins")
+    made = w.book(0, HOUR)
+    path = f"/reservations/{made['id']}"
+    assert [w.get(path, who)["holder"] for who in ("root", "maya", "tom", "ada")] == ["maya", "maya", None, None]
+    said = w.bad(409, "POST", "/reservations", w.wish(0, HOUR), "tom")
+    assert "maya" not in str(said)
+    assert w.get("/channels/n1/a", "tom")["booking"]["holder"] is None
+    w.bad(403, "GET", "/reservations?holder=maya", who="tom")
+    w.store.close()
+
+
+def test_now_missing_and_a_little_past(w: World) -> None:
+    made = w.good(
+        "POST", "/reservations", {"channel": "n1/a", "model": "small", "ends_at": text_of(w.now + HOUR)}, "maya"
+    )
+    assert made["running"] is True
+    assert made["starts_at"] == text_of(w.now)
+    w.good("POST", f"/reservations/{made['id']}/end", who="maya")
+    made = w.book(-59_000, HOUR)
+    assert made["starts_at"] == text_of(w.now)
+    assert "counts_as_now" in [h["code"] for h in made["hints"]]
+    w.good("POST", f"/reservations/{made['id']}/end", who="maya")
+    made = w.good("POST", "/reservations", {**w.wish(0, HOUR), "starts_at": "now", "preset": None}, "maya")
+    assert made["hints"] == []
+    said = w.bad(422, "POST", "/reservations", w.wish(-61_000, HOUR, "n1/b"), "maya")
+    assert said["problems"][0]["field"] == "starts_at"
+
+
+def test_conflict_names_what_is_in_the_way_and_offers_times(w: World) -> None:
+    first = w.book(HOUR, 2 * HOUR)
+    said = w.bad(409, "POST", "/reservations", w.wish(90 * MIN, 150 * MIN), "noor")
+    assert [c["id"] for c in said["conflicts"]] == [first["id"]]
+    assert said["conflicts"][0]["holder"] == "maya"
+    offered = said["suggestions"]
+    assert {"n1/a", "n1/b"} == {s["channel"] for s in offered}
+    again = {**w.wish(0, 0), **{k: offered[0][k] for k in ("channel", "starts_at", "ends_at")}}
+    assert w.good("POST", "/reservations", again, "noor")["status"] == "approved"
+    assert w.get("/reservations?channel=n1/a&status=approved")["items"][0]["id"] == first["id"]
+
+
+def test_back_to_back_is_fine_and_said(w: World) -> None:
+    w.book(HOUR, 2 * HOUR)
+    after = w.book(2 * HOUR, 3 * HOUR, "noor")
+    assert [h["code"] for h in after["hints"]] == ["no_reload"]
+    other = w.good("POST", "/reservations/check", w.wish(3 * HOUR, 4 * HOUR, model="org/big model"), "tom")
+    assert [h["code"] for h in other["hints"]] == ["loading_at_start"]
+    clear = w.good("POST", "/reservations/check", w.wish(3 * HOUR, 4 * HOUR, kind="exclusive"), "tom")
+    assert [h["code"] for h in clear["hints"]] == ["clearing_at_start"]
+    assert clear["load_seconds"] == 0
+
+
+def test_check_writes_nothing_and_says_everything(w: World) -> None:
+    revision = w.store.revision()
+    w.get("/me", "maya")  # the first use of a key is noted
+    before = w.store.revision()
+    said = w.good("POST", "/reservations/check", w.wish(0, HOUR, "n1/b", model="org/big model"), "maya")
+    assert said["problems"] == []
+    assert said["exceeds_gpu_memory"] is True
+    assert said["load_seconds"] == 20_000_000_000 / 500e6 + 15
+    assert said["ready_at"] == text_of(w.now + 55_000)
+    assert "exceeds_gpu_memory" in [h["code"] for h in said["hints"]]
+    assert w.store.revision() == before > revision
+    assert (
+        w.good("POST", "/reservations/check", w.wish(0, HOUR, model="org/big model"), "maya")["exceeds_gpu_memory"]
+        is False
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"model": "nonsense"}, "model"),
+        ({"model": "only-b"}, "model"),  # lies on the node, but not in this channel's folders
+        ({"model": None}, "model"),
+        ({"preset": "nonsense"}, "preset"),
+        ({"channel": "n1/nonsense"}, "channel"),
+        ({"channel": "nonsense"}, "channel"),
+        ({"channel": ""}, "channel"),
+        ({"kind": "sideways"}, "kind"),
+        ({"kind": "exclusive"}, "model"),
+        ({"starts_at": "2027-01-15T10:00:00"}, "starts_at"),
+        ({"ends_at": "2027-01-15T10:00:00"}, "ends_at"),
+        ({"ends_at": "0500-01-15T10:00:00Z"}, "ends_at"),
+        ({"starts_at": "0500-01-15T10:00:00Z"}, "starts_at"),
+        ({"starts_at": "9999-12-31T23:59:59-14:00"}, "starts_at"),
+        ({"starts_at": "2027-02-30T10:00:00Z"}, "starts_at"),
+        ({"starts_at": "2027-01-15T24:00:01Z"}, "starts_at"),
+        ({"starts_at": "yesterday"}, "starts_at"),
+        ({"starts_at": 1800000000}, "starts_at"),
+        ({"starts_at": True}, "starts_at"),
+        ({"ends_at": None}, "ends_at"),
+        ({"ends_at": "now"}, "ends_at"),
+        ({"ends_at": text_of(1_800_000_000_000 + HOUR)}, "ends_at"),  # zero length
+        ({"ends_at": text_of(1_800_000_000_000 + 1000)}, "ends_at"),  # reversed
+        ({"ends_at": text_of(1_800_000_000_000 + 10 * HOUR)}, "ends_at"),  # over 8 h
+        ({"starts_at": text_of(1_800_000_000_000 + 31 * DAY), "ends_at": text_of(1_800_000_000_000 + 31 * DAY + HOUR)}, "starts_at"),
+        ({"note": "x" * 10_000}, "note"),
+        ({"note": "a\x00b"}, "note"),
+        ({"note": "\ud800"}, "note"),
+        ({"note": 3}, "note"),
+        ({"participants": ["nobody"]}, "participants.0"),
+        ({"participants": "maya"}, "participants"),
+        ({"participants": [3]}, "participants.0"),
+        ({"participants": ["x" * 300]}, "participants.0"),
+        ({"holder": "nobody"}, "holder"),
+        ({"model": "x" * 600}, "model"),
+        ({"model": ["small"]}, "model"),
+        ({"colour": "red"}, "colour"),
+    ],
+)  # fmt: skip
+def test_bad_input_names_the_field(w: World, change: dict[str, Any], field: str) -> None:
+    body = {**w.wish(HOUR, 2 * HOUR), **change}
+    said = w.bad(422, "POST", "/reservations", body, "maya")
+    assert field in [p["field"] for p in said["problems"]]
+    assert field in said["error"]["message"] or field in said["error"]["details"]
+    assert w.get("/reservations")["items"] == []
+    checked = w.call("POST", "/reservations/check", body, "maya")
+    assert checked.status_code in (200, 422)
+    assert checked.status_code == 422 or field in [p["field"] for p in checked.get_json()["problems"]]
+
+
+@pytest.mark.parametrize(
+    ("raw", "kind", "status"),
+    [
+        (b"{", "application/json", 400),
+        (b"[]", "application/json", 400),
+        (b"null", "application/json", 400),
+        (b'{"note": NaN}', "application/json", 400),
+        (b"\xff\xfe", "application/json", 400),
+        (b"[" * 100_000, "application/json", 400),
+        (b'{"version": ' + b"9" * 5000 + b"}", "application/json", 400),
+        (b"channel=n1/a", "application/x-www-form-urlencoded", 415),
+        (b"x" * (1 << 21), "application/json", 413),
+        (b"", "application/json", 422),
+    ],
+)
+def test_bodies_that_are_none(w: World, raw: bytes, kind: str, status: int) -> None:
+    w.bad(status, "POST", "/reservations", data=raw, headers={"Content-Type": kind})
+
+
+def test_end_cancel_and_their_equivalence(w: World) -> None:
+    future, running = w.book(3 * HOUR, 4 * HOUR), w.book(0, HOUR)
+    ended = w.good("POST", f"/reservations/{running['id']}/cancel", {}, "maya")
+    assert (ended["status"], ended["running"]) == ("ended_early", False)
+    assert ended["ended_at"] == text_of(w.now)
+    cancelled = w.good("POST", f"/reservations/{future['id']}/end", who="maya")
+    assert cancelled["status"] == "cancelled"
+    said = w.bad(409, "POST", f"/reservations/{future['id']}/cancel", who="maya")
+    assert "cancelled" in said["error"]["message"]
+    w.book(0, HOUR, "noor")  # the time is free at once
+
+
+def test_over_by_itself(w: World) -> None:
+    made = w.book(0, HOUR)
+    w.now += HOUR
+    assert w.get(f"/reservations/{made['id']}")["status"] == "finished"
+    w.bad(409, "POST", f"/reservations/{made['id']}/extend", {"minutes": 5}, "maya")
+    w.bad(409, "POST", f"/reservations/{made['id']}/end", who="maya")
+    assert [r["id"] for r in w.get("/reservations?status=finished")["items"]] == [made["id"]]
+    assert w.get("/reservations?status=running")["items"] == []
+
+
+def test_extend_and_into_a_neighbour(w: World) -> None:
+    mine, other = w.book(0, HOUR), w.book(2 * HOUR, 3 * HOUR, "noor")
+    path = f"/reservations/{mine['id']}/extend"
+    assert w.good("POST", path, {"minutes": 30}, "maya")["ends_at"] == text_of(w.now + 90 * MIN)
+    assert w.good("POST", path, {"ends_at": text_of(w.now + 2 * HOUR)}, "maya")["version"] == 3
+    said = w.bad(409, "POST", path, {"minutes": 0.01}, "maya")
+    assert [c["id"] for c in said["conflicts"]] == [other["id"]]
+    assert said["suggestions"]
+    for body in ({}, {"minutes": 5, "ends_at": text_of(w.now + HOUR)}, {"minutes": 0}, {"minutes": -5}, {"minutes": "5"},
+                 {"ends_at": text_of(w.now + HOUR)}, {"ends_at": "later"}):  # fmt: skip
+        w.bad(422, "POST", path, body, "maya")
+    w.bad(403, "POST", path, {"minutes": 5}, "noor")
+    w.bad(404, "POST", "/reservations/nothing/extend", {"minutes": 5}, "maya")
+
+
+def test_patch_moves_with_version(w: World) -> None:
+    mine = w.book(HOUR, 2 * HOUR)
+    path = f"/reservations/{mine['id']}"
+    moved = w.good(
+        "PATCH", path, {"version": 1, "channel": "n1/b", "model": "only-b", "starts_at": text_of(w.now + 3 * HOUR),
+                        "ends_at": text_of(w.now + 4 * HOUR), "note": "moved"}, "maya",
+    )  # fmt: skip
+    assert (moved["channel"], moved["model"], moved["version"], moved["note"]) == ("n1/b", "only-b", 2, "moved")
+    said = w.bad(409, "PATCH", path, {"version": 1, "note": "late"}, "maya")
+    assert said["error"]["details"] == {"version": 2}
+    for body in ({"note": "no version"}, {"version": "2"}, {"version": 2, "ends_at": None}, {"version": 2, "colour": 1},
+                 {"version": 2, "starts_at": text_of(w.now - HOUR)}, {"version": 2, "channel": "n1/zzz"},
+                 {"version": 2, "kind": "exclusive", "model": "small"}, {"version": 10**30}):  # fmt: skip
+        w.bad(422, "PATCH", path, body, "maya")
+    bare = w.good("PATCH", path, {"version": 2, "kind": "exclusive"}, "maya")
+    assert (bare["kind"], bare["model"]) == ("exclusive", None)
+
+
+def test_a_running_booking_stays_where_it_is(w: World) -> None:
+    mine = w.book(0, HOUR)
+    path = f"/reservations/{mine['id']}"
+    w.now += MIN
+    for change in ({"channel": "n1/b"}, {"starts_at": text_of(w.now + MIN)}, {"kind": "exclusive"}):
+        w.bad(422, "PATCH", path, {"version": 1, **change}, "maya")
+    assert w.good("PATCH", path, {"version": 1, "ends_at": text_of(w.now + MIN)}, "maya")["running"] is True
+    other = w.good("PATCH", path, {"version": 2, "model": "org/big model"}, "maya")
+    assert other["model"] == "org/big model"
+
+
+def test_administrators_act_for_others_with_a_reason_and_the_holder_is_told(w: World) -> None:
+    mine = w.book(HOUR, 2 * HOUR)
+    path = f"/reservations/{mine['id']}"
+    assert "reason" in str(w.bad(422, "POST", f"{path}/cancel", {}))
+    assert "reason" in str(w.bad(422, "PATCH", path, {"version": 1, "note": "x"}))
+    assert w.good("POST", f"{path}/cancel", {"reason": "the card is broken"})["status"] == "cancelled"
+    notices = w.get("/notifications", "maya")["items"]
+    assert [(n["kind"], n["subject"]) for n in notices] == [("cancelled", mine["id"])]
+    assert "the card is broken" in notices[0]["text"]
+    w.bad(403, "POST", f"{path}/cancel", {"reason": "no"}, "tom")
+    w.bad(403, "POST", f"{path}/cancel", {"reason": "no"}, "ada")
+
+
+def test_booking_for_somebody_else(w: World) -> None:
+    w.bad(403, "POST", "/reservations", w.wish(0, HOUR, holder="noor"), "maya")
+    assert (
+        w.good("POST", "/reservations/check", w.wish(0, HOUR, holder="noor"), "maya")["problems"][0]["field"]
+        == "holder"
+    )
+    made = w.good("POST", "/reservations", w.wish(0, HOUR, holder="noor"))
+    assert (made["holder"], made["booked_by"]) == ("noor", "root")
+    assert w.get("/notifications", "noor")["items"][0]["kind"] == "booked"
+    assert w.book(0, HOUR, "maya", "n1/b", holder="maya")["holder"] == "maya"
+
+
+def test_approval(w: World) -> None:
+    w.good("PATCH", "/channels/n1/a", {"policy": {"approval": "always"}})
+    made = w.book(HOUR, 2 * HOUR)
+    assert made["status"] == "pending"
+    assert "needs_approval" in [h["code"] for h in made["hints"]]
+    assert w.get("/notifications", "ada")["items"][0]["kind"] == "requested"
+    w.bad(409, "POST", "/reservations", w.wish(HOUR, 2 * HOUR), "noor")  # pending holds the time
+    path = f"/reservations/{made['id']}"
+    w.bad(403, "POST", f"{path}/approve", {}, "maya")
+    w.bad(422, "POST", f"{path}/reject", {}, "ada")
+    done = w.good("POST", f"{path}/approve", {}, "ada")
+    assert (done["status"], done["decided_by"], done["approved_at"]) == ("approved", "ada", text_of(w.now))
+    w.bad(409, "POST", f"{path}/approve", {}, "ada")
+    w.bad(409, "POST", f"{path}/reject", {"reason": "late"}, "ada")
+    assert w.get("/notifications", "maya")["items"][0]["kind"] == "approved"
+    other = w.book(3 * HOUR, 4 * HOUR)
+    assert w.good("POST", f"/reservations/{other['id']}/reject", {"reason": "no"}, "ada")["status"] == "rejected"
+    grown = w.good("POST", f"{path}/extend", {"minutes": 5}, "maya")
+    assert grown["status"] == "pending"  # growing needs what creating needs
+    w.good("POST", f"{path}/approve", {}, "ada")
+    shrunk = w.good("PATCH", path, {"version": 4, "ends_at": text_of(w.now + 90 * MIN)}, "maya")
+    assert shrunk["status"] == "approved"
+
+
+def test_approval_looks_again(w: World) -> None:
+    w.good("PATCH", "/channels/n1/a", {"policy": {"approval": "always"}})
+    late, orphan = w.book(0, HOUR), w.book(5 * HOUR, 6 * HOUR, "noor")
+    w.good("PATCH", f"/users/{w.ids['noor']}", {"disabled": True})
+    w.bad(409, "POST", f"/reservations/{orphan['id']}/approve", {}, "ada")
+    w.now += HOUR
+    assert "expired" in w.bad(409, "POST", f"/reservations/{late['id']}/approve", {}, "ada")["error"]["message"]
+
+
+def test_limits_can_be_asked_for_where_the_channel_allows_requests(w: World) -> None:
+    w.good("PATCH", "/channels/n1/a", {"policy": {"max_hours": 1, "requests": True}})
+    assert w.book(HOUR, 4 * HOUR)["status"] == "pending"
+    assert w.good("POST", "/reservations", w.wish(5 * HOUR, 8 * HOUR))["status"] == "approved"  # an administrator may
+    w.good("PATCH", "/channels/n1/b", {"policy": {"exclusive_allowed": False, "max_hours": 0}})
+    said = w.bad(422, "POST", "/reservations", w.wish(0, HOUR, "n1/b", kind="exclusive"), "maya")
+    assert said["problems"][0]["field"] == "kind"
+    assert w.book(0, 100 * HOUR, channel="n1/b")["status"] == "approved"  # 0 = no limit
+
+
+def test_list_filters_and_pages(w: World) -> None:
+    made = [w.book(i * HOUR, (i + 1) * HOUR, "maya" if i % 2 else "noor", "n1/a")["id"] for i in range(5)]
+    other = w.book(0, HOUR, "tom", "n1/b")["id"]
+    assert {r["id"] for r in w.get("/reservations")["items"]} == {*made, other}
+    assert [r["id"] for r in w.get("/reservations?channel=n1/a&holder=me", "maya")["items"]] == [made[1], made[3]]
+    assert [r["id"] for r in w.get(f"/reservations?holder={w.ids['tom']}")["items"]] == [other]
+    window = f"from={text_of(w.now + HOUR)}&to={text_of(w.now + 3 * HOUR)}"
+    assert [r["id"] for r in w.get(f"/reservations?{window}")["items"]] == made[1:3]
+    assert {r["id"] for r in w.get("/reservations?status=running")["items"]} == {made[0], other}
+    seen, cursor = [], ""
+    while True:
+        page = w.get(f"/reservations?limit=2{cursor}")
+        assert len(page["items"]) <= 2
+        seen += [r["id"] for r in page["items"]]
+        if page["next"] is None:
+            break
+        cursor = f"&cursor={page['next']}"
+    assert sorted(seen) == sorted([*made, other])
+    plus = "2027-01-15T17:00:00+08:00"  # an unescaped plus sign arrives as a space
+    assert [r["id"] for r in w.get(f"/reservations?channel=n1/a&to={plus}")["items"]] == [made[0]]
+
+
+@pytest.mark.parametrize(
+    ("query", "field"),
+    [
+        ("limit=0", "limit"), ("limit=1001", "limit"), ("limit=x", "limit"), ("cursor=abc", "cursor"), ("cursor=%00", "cursor"),
+        ("from=2027-01-15", "from"), ("from=2027-01-15T10:00:00", "from"), ("channel=nope", "channel"), ("status=odd", "status"),
+        ("holder=nobody", "holder"), ("from=2027-01-16T00:00:00Z&to=2027-01-15T00:00:00Z", "to"), ("to=2027-13-01T00:00:00Z", "to"),
+    ],
+)  # fmt: skip
+def test_bad_queries_name_the_field(w: World, query: str, field: str) -> None:
+    assert field in w.bad(422, "GET", f"/reservations?{query}")["error"]["details"]
+
+
+def test_gone_and_cordoned(w: World) -> None:
+    w.good("PATCH", "/nodes/n1", {"cordoned": True})
+    assert "channel" in [p["field"] for p in w.bad(422, "POST", "/reservations", w.wish(0, HOUR), "maya")["problems"]]
+
+
+def test_slots(w: World) -> None:
+    w.book(0, 2 * HOUR)
+    found = w.get("/slots?model=small&minutes=60", "maya")["items"]
+    assert [f["channel"] for f in found[:2]] == ["n1/b", "n1/a"]
+    assert found[0]["starts_at"] == text_of(w.now)
+    assert found[1]["starts_at"] == text_of(w.now + 2 * HOUR)
+    assert found[1]["reload"] is False  # the booking before it has the same model
+    assert found[1]["why"].startswith("no reload")
+    assert w.get("/slots?kind=exclusive&minutes=30&channel=n1/b")["items"][0]["load_seconds"] == 0
+    for query in ("model=nope", "minutes=0", "minutes=nan", "kind=model", "kind=exclusive&model=small",
+                  "model=small&preset=x", "after=2027-01-15T10:00:00", "channel=x&model=small"):  # fmt: skip
+        w.bad(422, "GET", f"/slots?{query}")
