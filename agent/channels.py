@@ -82,7 +82,7 @@ class ChannelTask:
 
     def set_steps(self, steps: tuple[Step, ...], timing: Timing) -> None:
         """The timetable of this channel, whole, in order of `at`; none: keep whatever runs."""
-        self.inbox.post(lambda now: self._take_steps(steps, timing))
+        self.inbox.post(lambda now: self._take_steps(steps, timing, now))
 
     async def command(self, kind: str) -> tuple[bool, str]:
         """Carries out a command; the answer says whether it was taken, in words."""
@@ -188,11 +188,12 @@ class ChannelTask:
 
     # Messages
 
-    def _take_steps(self, steps: tuple[Step, ...], timing: Timing) -> None:
+    def _take_steps(self, steps: tuple[Step, ...], timing: Timing, now: Millis) -> None:
         if steps != self._steps and self.view.held:
             self.view = replace(self.view, held=False)
         self._steps, self._timing = steps, timing
         self._timetable = channel_entry.timetable(steps)
+        self._pass_time(now)  # the messages after this one meet the new step
 
     def _answer(self, answer: asyncio.Future[tuple[bool, str]], kind: str, now: Millis) -> None:
         if not answer.done():  # else whoever asked has gone

@@ -224,11 +224,11 @@ def _loading(view: ChannelView, choice: Choice, now: Millis) -> Action:
     probing = "probe" in view.busy
     if not probing and now >= view.again_at:  # one look comes before giving up: it may have loaded unwatched
         return Probe(f"{process.model} is loading: {choice.why}")
-    if ends is not None and now >= (ends + LAST_LOOK if probing else ends):
+    if probing and ends is not None and now >= ends:
+        ends = max(ends, view.again_at) + LAST_LOOK
+    if ends is not None and now >= ends:
         assert choice.launch is not None
         return GiveUp(choice.launch, timeout, f"{process.model} was not ready within {timeout:g} s")
-    if ends is not None and now >= ends:
-        ends += LAST_LOOK
     again = None if probing else view.again_at
     return Wait(f"{process.model} is loading: {choice.why}", _earliest(again, ends, view.next_step_at, choice.until))
 

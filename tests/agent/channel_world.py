@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -190,6 +191,17 @@ class FakeDoor:
         return self.entries[-1][1]
 
 
+class _Faults(logging.Handler):
+    """Turns that failed, which a test must not pass over."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.records: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.records.append(f"{record.getMessage()} {record.exc_info}")
+
+
 class World:
     """A channel, its task, and all that is told."""
 
@@ -202,6 +214,8 @@ class World:
         self.events: list[dict[str, Any]] = []
         self.steps: tuple[Step, ...] = ()
         self.timing = Timing()
+        self.faults = _Faults()
+        logging.getLogger("agent.channels").addHandler(self.faults)
         self.begin()
 
     def begin(self) -> None:
@@ -229,12 +243,17 @@ class World:
         self.task.set_steps(steps, self.timing)
 
     async def end(self) -> None:
+        await self.kill()
+        logging.getLogger("agent.channels").removeHandler(self.faults)
+        assert self.faults.records == []
+
+    async def kill(self) -> None:
         self.running.cancel()
         await asyncio.gather(self.running, return_exceptions=True)
 
     async def restart(self, away: float = 0.0) -> None:
         """The agent is killed and starts again."""
-        await self.end()
+        await self.kill()
         await asyncio.sleep(away)
         self.begin()
         await asyncio.sleep(0)

@@ -133,7 +133,7 @@ def test_load_time_out_from_process_start() -> None:
     assert isinstance(s.next_action(view, 610_000), s.GiveUp)
     unwatched = replace(view, again_at=0)
     assert isinstance(s.next_action(unwatched, 700_000), s.Probe), "it may have loaded while no agent ran"
-    looking = replace(view, busy=frozenset({"probe"}))
+    looking = replace(view, again_at=609_000, busy=frozenset({"probe"}))
     assert s.next_action(looking, 610_000) == s.Wait("D is loading: D should run (default)", 615_000)
     assert isinstance(s.next_action(looking, 615_000), s.GiveUp)
     own = Step(0, replace(D, load_timeout=5.0), "default")

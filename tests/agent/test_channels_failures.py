@@ -1,0 +1,492 @@
+"""Failures, fallback, restarts of the agent, commands; and that what the task tells are the protocol's own messages."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from agent.core.types import Timing
+from agent.interfaces import Holder, Trouble
+from protos import fleet_pb2, types_pb2
+from tests.agent.channel_world import World, launch, step
+from tests.agent.virtual_time import now_ms, run
+
+A, D = launch("A"), launch("D", load=10.0)
+OOM = Trouble("out_of_memory", "out of GPU memory; lower -ngl or -c", "cudaMalloc failed")
+RESERVED = step(0, A, "reserved", fallback=D, reservation_id="r1")
+
+
+async def in_fallback(**runtime) -> World:
+    """A failed at once, D serves in its place, 20 s."""
+    world = World(loads={"A": OOM}, **runtime)
+    world.plan(RESERVED)
+    await world.until(20)
+    assert (world.phase, world.task.status()["fallback"]) == ("ready", True)
+    return world
+
+
+def test_fallback_as_others_see_it() -> None:
+    async def main() -> None:
+        world = await in_fallback()
+        entry, status = world.door.entry, world.task.status()
+        assert (entry["fallback"], entry["serving"]["model"]) == (True, "D")
+        assert entry["failure"]["category"] == "out_of_memory"
+        assert (status["phase"], status["running_model"], status["failure"]["model"]) == ("ready", "D", "A")
+        assert status["failure"]["detail"] == "cudaMalloc failed"
+        (event,) = world.told("failed")
+        assert (event["reservation_id"], event["failure"]["count"]) == ("r1", 1)
+        await world.end()
+
+    run(main())
+
+
+def test_while_the_fallback_loads_the_next_try_is_not_known() -> None:
+    async def main() -> None:
+        world = World(loads={"A": OOM})
+        world.plan(RESERVED)
+        await world.until(5)
+        assert (world.phase, world.task.status()["fallback"]) == ("loading", True)
+        assert world.task.status()["failure"]["retry_at_ms"] == 0
+        assert world.door.entry["loading"]["model"] == "D"
+        await world.end()
+
+    run(main())
+
+
+def test_the_retry_drains_the_fallback_and_says_so() -> None:
+    async def main() -> None:
+        world = await in_fallback()
+        world.runtime.loads["A"] = 20.0
+        world.door.running = 1
+        await world.until(45)
+        assert world.phase == "draining"
+        assert world.door.entry["switching"]["retry_drain"] is True
+        world.door.finish()
+        await world.until(80)
+        status = world.task.status()
+        assert (status["phase"], status["running_model"], status["fallback"], status["failure"]) == (
+            "ready",
+            "A",
+            False,
+            None,
+        )
+        assert world.told("recovered") == []
+        await world.until(140)
+        assert [e["reservation_id"] for e in world.told("recovered")] == ["r1"]
+        await world.until(1000)
+        assert len(world.told("recovered")) == 1
+        assert world.task.view.failures == {}
+        await world.end()
+
+    run(main())
+
+
+def test_a_first_try_that_cannot_succeed_does_not_interrupt_the_default() -> None:
+    async def main() -> None:
+        world = World(preflights={"A": Trouble("bad_argument", "unknown argument --foo")})
+        world.plan(step(0, D), step(100, A, "preload", fallback=D, prepares_for=280_000, reservation_id="r1"))
+        await world.until(120)
+        assert world.stops() == []
+        assert world.task.status()["failure"]["category"] == "bad_argument"
+        await world.end()
+
+    run(main())
+
+
+def test_somebody_on_the_gpu_is_a_failed_look() -> None:
+    async def main() -> None:
+        world = await in_fallback()
+        world.runtime.holders = [Holder("GPU-1", 7, "eve", "game", 10**9)]
+        await world.until(60)
+        assert (world.phase, world.stops()) == ("ready", [])
+        failure = world.task.status()["failure"]
+        assert (failure["category"], failure["count"]) == ("gpu_busy", 2)
+        await world.end()
+
+    run(main())
+
+
+def test_without_fallback_a_failed_check_ends_what_is_not_wanted_all_the_same() -> None:
+    async def main() -> None:
+        world = World(preflights={"A": Trouble("missing_file", "gone")})
+        world.plan(step(0, D), step(100, A, "reserved"))
+        await world.until(110)
+        assert (world.phase, world.runtime.alive()) == ("retry_wait", [])
+        await world.end()
+
+    run(main())
+
+
+def test_the_fallback_crashes() -> None:
+    async def main() -> None:
+        world = await in_fallback()
+        world.runtime.crash()
+        await world.until(21)
+        assert world.phase == "retry_wait"
+        failure = world.task.status()["failure"]
+        assert failure["model"] == "A"
+        assert failure["retry_at_ms"] == pytest.approx(30_100, abs=200), "from the target's own failure again"
+        assert len(world.told("failed")) == 2
+        await world.end()
+
+    run(main())
+
+
+def test_a_default_that_exits_is_a_failure() -> None:
+    async def main() -> None:
+        world = World()
+        world.plan(step(0, D))
+        await world.until(20)
+        world.runtime.crash()
+        await world.until(21)
+        assert (world.phase, world.task.status()["failure"]["count"]) == ("retry_wait", 1)
+        await world.until(70)
+        assert world.phase == "ready"
+        await world.end()
+
+    run(main())
+
+
+def test_an_exit_in_a_planned_stop_is_none() -> None:
+    async def main() -> None:
+        world = World(stop_seconds=5.0)
+        world.plan(step(0, D), step(50, None, "idle"))
+        world.door.running = 0
+        await world.until(52)
+        assert world.phase == "stopping"
+        world.runtime.crash()
+        await world.until(60)
+        assert (world.phase, world.events, world.task.view.failures) == ("off", [], {})
+        await world.end()
+
+    run(main())
+
+
+def test_an_exit_in_a_drain_goes_on_with_the_switch() -> None:
+    async def main() -> None:
+        world = World()
+        world.plan(step(0, D), step(50, A))
+        await world.until(49)
+        world.door.running = 1
+        await world.until(51)
+        world.runtime.crash()
+        await world.until(53)
+        assert (world.phase, world.events) == ("loading", [])
+        assert world.starts("A") == [pytest.approx(51.1, abs=0.05)]
+        await world.end()
+
+    run(main())
+
+
+def test_load_time_out() -> None:
+    async def main() -> None:
+        world = World(loads={"A": "never"})
+        slow = replace(A, load_timeout=40.0)
+        world.plan(step(0, slow, "reserved"))
+        await world.until(42)
+        failure = world.task.status()["failure"]
+        assert (failure["category"], failure["last_ms"]) == ("load_timeout", pytest.approx(40_100, abs=210))
+        assert "40 s" in failure["reason"]
+        assert world.stops("A") == [pytest.approx(40.1, abs=0.21)]
+        (result,) = world.loads
+        assert (result["ok"], result["seconds"]) == (False, pytest.approx(40, abs=0.21))
+        await world.end()
+
+    run(main())
+
+
+def test_a_start_that_fails() -> None:
+    async def main() -> None:
+        world = World(start_troubles={"A": Trouble("missing_library", "libcuda.so.1 is missing")})
+        world.plan(step(0, A))
+        await world.until(1)
+        assert (world.phase, world.task.status()["failure"]["category"]) == ("retry_wait", "missing_library")
+        await world.end()
+
+    run(main())
+
+
+def test_a_hung_engine_is_given_up() -> None:
+    async def main() -> None:
+        world = World()
+        world.plan(step(0, D))
+        await world.until(20)
+        world.task.give_up("launch-1", Trouble("hung", "it answers no more"))
+        await world.until(23)
+        assert world.stops("D") == [20]
+        assert (world.phase, world.task.status()["failure"]["category"]) == ("retry_wait", "hung")
+        await world.end()
+
+    run(main())
+
+
+# The agent restarts
+
+
+def test_counts_survive_a_restart() -> None:
+    async def main() -> None:
+        world = World(loads={"A": OOM})
+        world.plan(step(0, A, "reserved", reservation_id="r1"))
+        await world.until(100)
+        assert world.task.status()["failure"]["count"] == 3
+        before = world.task.status()["failure"]
+        await world.restart(away=5)
+        await world.until(106)
+        assert world.task.status()["failure"] == before
+        assert len({e["id"] for e in world.events}) == 1, "a repetition has the same id"
+        await world.until(300)
+        assert world.starts("A")[3] == pytest.approx(210.4, abs=0.3)
+        await world.end()
+
+    run(main())
+
+
+@pytest.mark.parametrize("at", [5, 100])
+def test_adoption_goes_on_with_what_loads_or_runs(at) -> None:
+    async def main() -> None:
+        world = World()
+        world.plan(step(0, A))
+        await world.until(at)
+        await world.restart(away=2)
+        await world.until(at + 3)
+        assert world.phase == ("loading" if at == 5 else "ready")
+        await world.until(200)
+        assert (world.phase, len(world.starts()), world.stops()) == ("ready", 1, [])
+        assert len({r["id"] for r in world.loads}) == len(world.loads) == 1
+        await world.end()
+
+    run(main())
+
+
+def test_the_time_of_readiness_survives() -> None:
+    async def main() -> None:
+        world = await in_fallback()
+        world.runtime.loads["A"] = 5.0
+        due = world.task.status()["failure"]["retry_at_ms"]
+        await world.restart(away=3)
+        await world.until(24)
+        assert world.task.status()["failure"]["retry_at_ms"] == due
+        await world.end()
+
+    run(main())
+
+
+def test_it_became_ready_while_no_agent_ran() -> None:
+    async def main() -> None:
+        world = World()
+        world.plan(step(0, A))
+        await world.until(30)
+        process = world.runtime.the_engine().process
+        world.runtime.adopt = lambda: process  # type: ignore[method-assign]
+        await world.restart(away=1000)
+        await world.until(1040)
+        assert (world.phase, world.stops(), world.loads) == ("ready", [], [])
+        await world.end()
+
+    run(main())
+
+
+def test_another_target_after_a_restart_is_a_normal_switch() -> None:
+    async def main() -> None:
+        world = World()
+        world.plan(step(0, D))
+        await world.until(20)
+        world.door.running = 1
+        world.steps = (step(0, A),)
+        await world.restart()
+        await world.until(40)
+        assert world.phase == "draining"
+        await world.until(52)
+        assert world.starts("A") == [pytest.approx(51.1, abs=0.2)]
+        await world.end()
+
+    run(main())
+
+
+def test_it_died_while_no_agent_ran() -> None:
+    async def main() -> None:
+        world = World()
+        world.plan(step(0, D))
+        await world.until(20)
+        process = world.runtime.the_engine().process
+        await world.kill()
+        world.runtime.crash()
+        world.runtime.died_unwatched = replace(process, was_ready=True), OOM
+        world.begin()
+        await world.until(21)
+        assert (world.phase, world.task.status()["failure"]["category"]) == ("retry_wait", "out_of_memory")
+        await world.end()
+
+    run(main())
+
+
+def test_unreadable_records_are_no_hindrance() -> None:
+    async def main() -> None:
+        world = World()
+        for bad in ({"failures": "?"}, {"failures": [{}]}, {"ready": 3}, {"blocked_since": "x"}):
+            world.saved = bad
+            world.steps = (step(0, D),)
+            await world.restart()
+            await world.until(now_ms() / 1000 + 20)
+            assert world.phase == "ready"
+        await world.end()
+
+    run(main())
+
+
+# Commands
+
+
+def test_reload_cuts_at_once_and_loads_anew() -> None:
+    async def main() -> None:
+        world = World()
+        world.plan(step(0, D))
+        await world.until(20)
+        world.door.running = 2
+        ok, why = await world.task.command("reload")
+        assert (ok, why) == (True, "D is being loaded anew")
+        await world.until(21)
+        assert [c[1] for c in world.door.calls] == ["cut"]
+        shut = next(at for at, e in world.door.entries if at >= 20 and not e["open"])
+        assert shut == 20.0
+        assert world.stops("D") == [20]
+        await world.until(40)
+        assert (world.phase, len(world.starts("D"))) == ("ready", 2)
+        assert world.events == []
+        await world.end()
+
+    run(main())
+
+
+def test_reload_takes_an_edit_without_a_drain() -> None:
+    async def main() -> None:
+        world = World()
+        world.plan(step(0, D))
+        await world.until(20)
+        world.door.running = 2
+        world.plan(step(0, launch("D", version=2, load=10.0)))
+        await world.until(22)
+        assert world.phase == "draining"
+        assert (await world.task.command("reload"))[0]
+        await world.until(40)
+        assert world.stops("D") == [22]
+        assert world.task.status()["running"] == "id-D-None-2"
+        await world.end()
+
+    run(main())
+
+
+def test_retry_now() -> None:
+    async def main() -> None:
+        world = World(loads={"A": OOM})
+        world.plan(step(0, A, "reserved"))
+        assert (await world.task.command("retry")) == (False, "A is not waiting for another try")
+        await world.until(100)
+        assert world.task.status()["failure"]["count"] == 3
+        assert await world.task.command("retry") == (True, "A is tried now")
+        await world.until(101)
+        assert world.starts("A")[-1] == pytest.approx(100.1)
+        assert world.task.status()["failure"]["count"] == 1
+        assert len({e["id"] for e in world.told("failed")}) == 2, "the old episode has ended"
+        await world.end()
+
+    run(main())
+
+
+def test_retry_now_interrupts_a_fallback_only_after_a_look() -> None:
+    async def main() -> None:
+        world = await in_fallback()
+        world.runtime.preflights["A"] = Trouble("missing_file", "gone")
+        assert (await world.task.command("retry"))[0]
+        await world.until(22)
+        assert (world.phase, world.stops(), world.task.status()["failure"]["count"]) == ("ready", [], 1)
+        del world.runtime.preflights["A"]
+        world.runtime.loads["A"] = 1.0
+        assert (await world.task.command("retry"))[0]
+        await world.until(26)
+        assert (world.phase, world.task.status()["running_model"]) == ("ready", "A")
+        await world.end()
+
+    run(main())
+
+
+def test_stop_engines_holds_until_told_otherwise() -> None:
+    async def main() -> None:
+        world = World()
+        world.plan(step(0, D))
+        await world.until(20)
+        assert (await world.task.command("stop_engines"))[0]
+        await world.until(60)
+        assert (world.phase, world.stops("D")) == ("off", [20])
+        world.plan(step(0, D))
+        await world.until(80)
+        assert world.phase == "off", "the same plan again is no change"
+        assert (await world.task.command("retry"))[0]
+        await world.until(100)
+        assert world.phase == "ready"
+        assert (await world.task.command("stop_engines"))[0]
+        await world.until(110)
+        world.plan(step(0, A))
+        await world.until(200)
+        assert (world.phase, world.task.status()["running_model"]) == ("ready", "A")
+        await world.end()
+
+    run(main())
+
+
+def test_commands_that_cannot_be() -> None:
+    async def main() -> None:
+        world = World()
+        world.plan(step(0, None, "idle"))
+        for kind in ("reload", "retry"):
+            assert await world.task.command(kind) == (False, "nothing should be loaded on this channel now")
+        assert await world.task.command("dance") == (
+            False,
+            "there is no command 'dance': reload, retry or stop_engines",
+        )
+        waits = asyncio.ensure_future(world.task.command("reload"))
+        await asyncio.sleep(0)
+        world.running.cancel()
+        assert (await waits)[0] is False
+        await world.end()
+
+    run(main())
+
+
+def test_what_is_told_are_the_protocols_messages() -> None:
+    async def main() -> None:
+        world = await in_fallback()
+        await world.until(300)
+        for _, status in world.statuses:
+            types_pb2.ChannelStatus(**status)
+        for result in world.loads:
+            fleet_pb2.LoadResult(**result)
+        for event in world.events:
+            fleet_pb2.Event(**event)
+        for previous, (at, status) in zip(world.statuses, world.statuses[1:], strict=False):
+            assert status != previous[1], f"told twice at {at}"
+        await world.end()
+
+    run(main())
+
+
+def test_neighbours_that_fail_do_not_end_the_task() -> None:
+    async def main() -> None:
+        world = World()
+
+        async def broken(*_):
+            raise OSError("no such thing")
+
+        world.runtime.preflight = broken  # type: ignore[method-assign]
+        world.runtime.wait_memory_free = broken  # type: ignore[method-assign]
+        world.timing = Timing(drain=3.0)
+        world.plan(step(0, D), step(50, A))
+        world.door.close = broken  # type: ignore[method-assign]
+        await world.until(130)
+        assert (world.phase, world.task.status()["running_model"]) == ("ready", "A")
+        assert world.stops("D") == [53.0]
+        await world.end()
+
+    run(main())
