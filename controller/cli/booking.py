@@ -309,7 +309,7 @@ def curl_line(gateway_url: str, channel: str, key: str, model: str, preset: str 
         "max_tokens": 32,
     }
     base = gateway_url.rstrip("/").removesuffix("/v1")
-    if "/channels/" not in base:
+    if channel and "/channels/" not in base:
         base += f"/channels/{channel.partition('/')[2]}"
     words = [
         "curl",

@@ -34,9 +34,14 @@ class _Help(click.Command):
 def serve(app: App) -> None:
     """Run the controller: console, REST, planner and the nodes' ports, until SIGTERM."""
     settings, _ = _settings()
+    from controller.main import StartRefused
     from controller.main import serve as run
 
-    run(settings)
+    try:
+        status = run(settings)
+    except StartRefused as err:
+        raise click.ClickException(str(err)) from None
+    raise click.exceptions.Exit(status)
 
 
 @click.command()
@@ -50,7 +55,10 @@ def migrate(app: App) -> None:
     settings.state_dir.mkdir(parents=True, exist_ok=True)
     store = Store(settings.database)
     try:
-        migrations.upgrade(store)
+        try:
+            migrations.upgrade(store)
+        except migrations.MigrationError as err:
+            raise click.ClickException(str(err)) from None
         problems = migrations.check(store)
     finally:
         store.close()
