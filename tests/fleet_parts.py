@@ -67,6 +67,9 @@ class FakePlanner:
         self.loop = asyncio.get_running_loop()
         await asyncio.Event().wait()
 
+    def outgrow(self, epoch: int) -> None:
+        self.plans = {n: (max(p[0], epoch + 1), *p[1:]) for n, p in self.plans.items()}
+
     def set(self, node: str, epoch: int, generation: int, plan: bytes) -> None:
         digest = b"\0" * 32 if self.broken_digest else hashlib.sha256(plan).digest()
         self.plans[node] = (epoch, generation, plan, digest)

@@ -31,6 +31,7 @@ SILENT_SECONDS = 3 * HEARTBEAT_SECONDS
 HELLO_SECONDS = 10.0
 POLL_SECONDS = 1.0
 CONTRACT = 1
+WILD_EPOCH = 1 << 62
 VERSION = version("slotserve")
 
 
@@ -38,6 +39,8 @@ class Plans(Protocol):
     """What is needed of the planner."""
 
     def plan_for(self, node_name: str) -> tuple[int, int, bytes, Any] | None: ...
+
+    def outgrow(self, epoch: int) -> None: ...
 
 
 class FleetService(fleet_pb2_grpc.FleetServicer):
@@ -136,6 +139,7 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
         except NodeRefused as err:
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, str(err))
             raise  # not reached: abort raises
+        await self._outgrow(peer.node, hello.epoch)
         session = Session(peer.node, node_id, peer.serial)
         epoch = (self._plans.plan_for(peer.node) or (0,))[0]
         session.send(lambda: _message(welcome=_welcome(epoch)))
@@ -161,6 +165,16 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
         self._look.set()  # and commands may wait for this node
         log.info("node connected node=%s peer=%s version=%s", peer.node, context.peer(), hello.version)
         return session
+
+    async def _outgrow(self, node: str, held: int) -> None:
+        """A node that has followed a higher epoch than ours would refuse every plan. With SQLite there is no other
+        controller whose epoch it could be: the database has been restored from a backup, and ours must go beyond it."""
+        plan = self._plans.plan_for(node)
+        if self._store.sqlite and plan and plan[0] < held < WILD_EPOCH:
+            log.warning(
+                "epoch raised node=%s held=%s ours=%s: the database is older than the node", node, held, plan[0]
+            )
+            await asyncio.to_thread(self._plans.outgrow, held)
 
     async def _serve(self, session: Session, peer: Peer, context: grpc.aio.ServicerContext) -> None:
         tasks = {

@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import func, select
 
 from agent.clock import NodeClock
-from agent.state import State
+from agent.state import SavedPlan, State
 from controller.store.tables import ApiKey, Channel, Command, Load, Node, NodeModel, Usage, User
 from protos import fleet_pb2, types_pb2
 from tests.fleet_parts import Controller, FakeNode, linked, plan_bytes, until
@@ -98,6 +98,20 @@ def test_a_plan_damaged_on_the_way_is_refused(controller: Controller) -> None:
             await until(lambda: "digest" in controller.live.node("n1").refusal)
             assert State(state.folder).load_plan() is None
             assert not node.plans
+
+    asyncio.run(scene())
+
+
+def test_a_restored_database_goes_beyond_the_epoch_that_nodes_have(controller: Controller) -> None:
+    state, node = controller.enrolled(), FakeNode()
+    state.save_plan(SavedPlan(40, 2, plan_bytes("n1")))
+    controller.planner.set("n1", 3, 7, plan_bytes("n1", step(1, "a")))
+
+    async def scene() -> None:
+        async with linked(state, node):
+            await until(lambda: controller.live.node("n1").plan_generation == 7)
+            assert controller.live.node("n1").plan_epoch == 41
+            assert controller.live.node("n1").refusal == ""
 
     asyncio.run(scene())
 
