@@ -38,6 +38,11 @@ def make_store(folder: Path) -> Store:
     return store
 
 
+def step(at: int, target: str = "", why: str = "default", **more: Any) -> types_pb2.Step:
+    """A step of a plan; its target `a` is the model `model-a`."""
+    return types_pb2.Step(at_ms=at, target=target, why=why, **more)
+
+
 def plan_bytes(node: str = "n1", *steps: types_pb2.Step, channel: str = "main", **settings: Any) -> bytes:
     """A serialised Plan with one channel; without steps it says `idle` since 1."""
     launches = [

@@ -14,7 +14,7 @@ from agent.clock import NodeClock
 from agent.state import SavedPlan, State
 from controller.store.tables import ApiKey, Channel, Command, Load, Node, NodeModel, Usage, User
 from protos import fleet_pb2, types_pb2
-from tests.fleet_parts import Controller, FakeNode, linked, plan_bytes, until
+from tests.fleet_parts import Controller, FakeNode, linked, plan_bytes, step, until
 
 
 @pytest.fixture
@@ -22,10 +22,6 @@ def controller(tmp_path: Path) -> Iterator[Controller]:
     controller = Controller(tmp_path / "c")
     yield controller
     controller.close()
-
-
-def step(at: int, target: str = "", why: str = "default", **more: object) -> types_pb2.Step:
-    return types_pb2.Step(at_ms=at, target=target, why=why, **more)
 
 
 def test_a_plan_is_pushed_kept_and_acknowledged(controller: Controller) -> None:
