@@ -136,10 +136,20 @@ class LlamaCpp:
                 continue
             flag, inline = self._split(typed)
             if flag not in self.options:
-                values = (inline,) if inline is not None else self._value_of_unknown(rest)
+                values: tuple[str, ...] = ()
+                if inline is None:
+                    values = self._value_of_unknown(rest)
+                elif _BARE.match(inline):
+                    values = (inline,)
+                else:
+                    flag = typed  # in two pieces the second could be read as an option of ours
                 yield Argument(None, " ".join((typed, *(values if inline is None else ()))), (flag, *values), flag)
                 continue
             option, count = self.options[flag]
+            if inline is not None and count == 0:
+                # Nobody knows what was meant; the engine refuses it, as long as it stays in one piece.
+                yield Argument(option if option in OWNED else None, typed, (typed,), typed)
+                continue
             given = [] if inline is None else [inline] if count < 2 else inline.split()
             following = (
                 [rest.popleft() for _ in range(min(count - len(given), len(rest)))] if count > len(given) else []

@@ -1,0 +1,245 @@
+"""vLLM's and SGLang's command lines: abbreviations, `=`, options with many values, stray words."""
+# ruff: noqa: E501 (excerpts of logs)
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.engines import can_load, choose, get, names, prefixed, sglang, vllm
+from agent.engines.base import Ended, Place, Prepared
+
+SOCKET = Place("/models/q", ("q/w", "q/w~1"), "KEY", socket="/run/a.sock")
+PORT = Place("/models/q", ("q/w", "q/w~1"), "KEY", port=4001)
+VLLM_OURS = ("--served-model-name", "q/w", "q/w~1", "--uds", "/run/a.sock")
+SGLANG_OURS = ("--served-model-name", "q/w", "--host", "127.0.0.1", "--port", "4001", "--api-key", "KEY")
+
+
+def prepare(engine: str, args: list[str]) -> Prepared:
+    return get(engine).prepare((engine,), args, {}, SOCKET if engine == "vllm" else PORT, {})
+
+
+def kept(engine: str, args: list[str]) -> list[str]:
+    command = prepare(engine, args).command
+    head, ours = (3, VLLM_OURS) if engine == "vllm" else (4, SGLANG_OURS)
+    begin = ("vllm", "serve", "/models/q") if engine == "vllm" else ("sglang", "serve", "--model-path", "/models/q")
+    assert command[:head] == begin
+    assert command[-len(ours) :] == ours
+    return list(command[head : -len(ours)])
+
+
+@pytest.mark.parametrize(
+    "owned",
+    [
+        *(
+            "--model /x",
+            "--model=/x",
+            "--mod /x",
+            "--served-model-name a b c",
+            "--served-model x",
+            "--served_model_name=x",
+        ),
+        *(
+            "--ser x y",
+            "--host 0.0.0.0",
+            "--ho H",
+            "--port 9",
+            "--por 9",
+            "--port=9",
+            "--uds S",
+            "--ud S",
+            "--root-path P",
+        ),
+        *(
+            "--ro P",
+            "--api-key K L",
+            "--api-k K",
+            "--api_key=K",
+            "--ssl-keyfile x",
+            "--ssl-c x",
+            "--grpc",
+            "--grpc-port 1",
+        ),
+        *("--headless", "--head", "--api-server-count 2", "-asc 2", "--config f.yaml", "--config=f.yaml", "--conf f"),
+        *(
+            "--middleware m",
+            "--data-parallel-size 2",
+            "--data-parallel-address x",
+            "-dpa x",
+            "-dp 2",
+            "-dpb x",
+            "--omni",
+        ),
+        *("--data-parallel-supervisor-port 1", "--master-addr x", "--master-port 1", "--nnodes 2", "--node-rank 1"),
+        *("--device-ids 0,1", "/other/model", "-- /other --port 1"),
+    ],
+)
+def test_what_is_ours_goes_vllm(owned: str) -> None:
+    assert kept("vllm", ["-tp", "2", *owned.split(), "--max-model-len", "8k"]) == (
+        ["-tp", "2"] if owned.startswith("-- ") else ["-tp", "2", "--max-model-len", "8k"]
+    )
+    assert all(d.why for d in prepare("vllm", owned.split()).dropped)
+
+
+@pytest.mark.parametrize(
+    "owned",
+    [
+        *(
+            "--model-path /x",
+            "--model /x",
+            "--model=/x",
+            "--model-p /x",
+            "--served-model-name x",
+            "--se x",
+            "--host x",
+            "--ho x",
+        ),
+        *(
+            "--port 1",
+            "--po 1",
+            "--port=1",
+            "--api-key x",
+            "--ap x",
+            "--admin-api-key x",
+            "--ad x",
+            "--fastapi-root-path x",
+        ),
+        *(
+            "--fa x",
+            "--ssl-keyfile x",
+            "--ssl-certfile=x",
+            "--config f",
+            "--config=f",
+            "--conf f",
+            "--dist-init-addr x",
+        ),
+        *("--nccl-init-addr x", "--nccl-port 1", "--grpc-port 1", "--grpc-mode", "--smg-grpc-mode", "--use-ray"),
+        *(
+            "--encoder-only",
+            "--model-type diffusion",
+            "--base-gpu-id 1",
+            "--gpu-id-step 2",
+            "--enable-http-worker-reuseport",
+        ),
+        *("--grpc-http-sidecar-port 1", "/other/model"),
+    ],
+)
+def test_what_is_ours_goes_sglang(owned: str) -> None:
+    stay = ["--tp-size", "2", "--mem-fraction-static", "0.8"]
+    assert kept("sglang", [*stay[:2], *owned.split(), *stay[2:]]) == stay
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["--max-model-len", "8k"],
+        ["--max_model_len=8192"],
+        ["--gpu-memory-utilization", "0.8", "--enforce-eager"],
+        ["--hf-overrides.rope_scaling.factor", "2"],
+        ["--speculative-config", '{"a b": "c=d"}'],
+        ["--lora-modules", "a=/x", "b=/y"],
+        ["-tp=2"],
+        ["--seed", "-1"],
+        ["--device", "cpu"],
+    ],
+)
+def test_what_is_not_ours_stays_vllm(args: list[str]) -> None:
+    made = prepare("vllm", args)
+    assert kept("vllm", args) == args
+    assert made.dropped == made.unknown == ()
+
+
+def test_underscores_are_not_sglangs() -> None:
+    assert prepare("sglang", ["--model_path", "/x"]).unknown == ("--model_path",)
+
+
+@pytest.mark.parametrize(
+    ("engine", "flag"),
+    [
+        *[("vllm", f) for f in sorted(vllm.OPTIONS.permissioned)],
+        ("vllm", "--trust_remote_code"),
+        ("vllm", "--trust"),
+        *[("sglang", f) for f in sorted(sglang.OPTIONS.permissioned)],
+    ],
+)
+def test_what_loads_code_or_reads_files_needs_permission(engine: str, flag: str) -> None:
+    assert prepare(engine, [flag, "x"]).needs_permission == (flag,)
+
+
+def test_unknown_ones_stay_with_what_follows_them() -> None:
+    made = prepare("vllm", ["--brand-new", "a", "b", "--other=1", "--max-model-len"])
+    assert kept("vllm", ["--brand-new", "a", "b", "--other=1"]) == ["--brand-new", "a", "b", "--other=1"]
+    assert made.unknown == ("--brand-new", "--other")
+    assert [d.argument for d in made.dropped] == ["--max-model-len"]
+    assert get("vllm").suggest("--max-modle-len") == "--max-model-len"
+
+
+def test_a_node_may_name_the_subcommand_itself() -> None:
+    assert get("vllm").prepare(("vllm", "serve"), (), {}, SOCKET, {}).command[:3] == ("vllm", "serve", "/models/q")
+    old = get("sglang").prepare(("python3", "-m", "sglang.launch_server"), (), {}, PORT, {}).command
+    assert old[:4] == ("python3", "-m", "sglang.launch_server", "--model-path")
+
+
+WORDS = ["x", "-1", "--", "-", "", "=", "--=", "--m", "--s", "--frob=1", "-O3", "\0"]
+
+
+@given(
+    st.sampled_from([("vllm", vllm.OPTIONS), ("sglang", sglang.OPTIONS)]).flatmap(
+        lambda e: st.tuples(
+            st.just(e),
+            st.lists(
+                st.one_of(
+                    st.sampled_from(sorted(e[1].counts)),
+                    st.sampled_from(sorted(e[1].counts)).map(lambda o: o + "=1"),
+                    st.sampled_from(sorted(e[1].counts)).map(lambda o: o[: max(3, len(o) - 3)]),
+                    st.sampled_from(sorted(e[1].counts)).map(lambda o: o.replace("-", "_").replace("__", "--", 1)),
+                    st.sampled_from(WORDS),
+                    st.text(max_size=6),
+                ),
+                max_size=10,
+            ),
+        )
+    )
+)
+def test_whatever_a_preset_says_none_of_ours_is_left_in_it(
+    drawn: tuple[tuple[str, prefixed.Options], list[str]],
+) -> None:
+    (engine, options), args = drawn
+    left = kept(engine, args)
+    read = list(prefixed.read(options, left))
+    assert not [a for a in read if a.why is not None]
+    assert kept(engine, left) == left
+
+
+@pytest.mark.parametrize(
+    ("engine", "output", "code", "category", "words"),
+    [
+        ("vllm", "vllm serve: error: unrecognized arguments: --frob\n", 2, "bad_argument", "unrecognized arguments: --frob"),
+        ("vllm", "OSError: [Errno 98] Address already in use\n", 1, "port_taken", "another port"),
+        ("vllm", "ValueError: Free memory on device cuda:0 (2.1/79.2 GiB) on startup is less than desired GPU memory utilization (0.9, 71.2 GiB).\n", 1, "gpu_busy", "held by other processes"),
+        ("vllm", "ValueError: To serve at least one request with the model's max seq len (131072), (16 GiB KV cache is needed). Based on the available memory, the estimated maximum model length is 43210.\nRuntimeError: Engine core initialization failed. See root cause above.\n", 1, "kv_cache_too_small", "lower --max-model-len (now 131072) to 43210"),
+        ("vllm", "ValueError: No available memory for the cache blocks. Try increasing `gpu_memory_utilization`\n", 1, "kv_cache_too_small", "raise --gpu-memory-utilization"),
+        ("vllm", "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1 GiB\n", 1, "out_of_memory", "lower --gpu-memory-utilization (not set: 0.9) or --max-model-len (now 131072)"),
+        ("vllm", "ValueError: Model architectures ['FrobLM'] are not supported for now.\n", 1, "unsupported_architecture", "FrobLM"),
+        ("vllm", "safetensors_rust.SafetensorError: Error while deserializing header: incomplete metadata\n", 1, "broken_file", "cut short"),
+        ("vllm", "nothing\n", -9, "killed_by_kernel", "SIGKILL"),
+        ("sglang", "torch.OutOfMemoryError: CUDA out of memory\nReceived sigquit from a child process.\n", -9, "out_of_memory", "lower --mem-fraction-static"),
+        ("sglang", "RuntimeError: Not enough memory. Please try to increase --mem-fraction-static.\n", -9, "kv_cache_too_small", "raise --mem-fraction-static"),
+        ("sglang", "The memory capacity is unbalanced. Some GPUs may be occupied by other processes.\n", -9, "gpu_busy", "other processes"),
+        ("sglang", "nothing\n", -9, "killed_by_kernel", "SIGKILL"),
+    ],
+)  # fmt: skip
+def test_their_failures(engine: str, output: str, code: int, category: str, words: str) -> None:
+    found = get(engine).classify(output, Ended(code), ["--max-model-len", "131072"] if engine == "vllm" else [])
+    assert (found.category, words in found.reason) == (category, True), found
+
+
+def test_which_engine_loads_what() -> None:
+    assert names == ("llama.cpp", "vllm", "sglang", "simulated")
+    assert choose(["vllm", "simulated", "llama.cpp"], "gguf") == "simulated"
+    assert choose(["llama.cpp", "sglang"], "safetensors") == "sglang"
+    assert choose(["llama.cpp", "nope"], "safetensors") is None
+    assert not can_load("nope", "gguf")
+    with pytest.raises(ValueError, match=r"engine: 'nope' is not one of llama\.cpp, vllm"):
+        get("nope")
