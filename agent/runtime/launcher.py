@@ -25,7 +25,7 @@ from agent.runtime.models import FoundModel, ModelIndex
 from agent.runtime.probe import Prober
 from agent.runtime.records import ChannelPaths, RunRecord
 from agent.runtime.spawn import spawn
-from agent.settings import AgentSettings, ChannelConfig, NodeFile
+from agent.settings import AgentSettings, ChannelConfig, EngineConfig, NodeFile
 
 log = logging.getLogger(__name__)
 TAIL = 128 << 10
@@ -71,6 +71,8 @@ class ChannelRuntime:
     def adopt(self) -> Process | None:
         """By the run record; leftovers of dead engines are ended. None where nothing runs, or what runs is being stopped
         already (the next start waits for it)."""
+        for spec in self.paths.root.glob("spec-*.json"):  # of an agent that was killed while it started an engine
+            spec.unlink(missing_ok=True)
         found = adoption.look(self.paths)
         self._record = found.record
         keep = found.record.process.launch_id if found.record and (found.alive or found.stopping) else ""
@@ -114,7 +116,7 @@ class ChannelRuntime:
             trouble = Trouble("cpu_fallback", f"{missing}; without it the engine would run on the processor")
         if trouble is None and model is not None:
             prepared = self._prepare(engine, launch, self._place(engine, launch, model, "0" * 22, ()))
-            trouble = await preflight.check_arguments(launch, prepared)
+            trouble = await preflight.check_arguments(launch, self._config(launch.engine).command, prepared)
         return trouble
 
     async def gpu_holders(self) -> list[Holder]:
@@ -222,15 +224,19 @@ class ChannelRuntime:
         )
 
     def _prepare(self, engine: Engine, launch: Launch, place: Place) -> Prepared:
-        config = preflight.engine_config(launch.engine, self.engines)
-        assert config is not None, "check_engine came first"
+        config = self._config(launch.engine)
         return engine.prepare(config.command, launch.args, launch.env, place, self._inherited, config.env)
+
+    def _config(self, engine: str) -> EngineConfig:
+        config = preflight.engine_config(engine, self.engines)
+        assert config is not None, "check_engine came first"
+        return config
 
     async def _find(self, name: str) -> FoundModel | None:
         """As last scanned; looked for anew where it is not there or was incomplete then."""
         found = self._models.find(name, self.channel.name)
         if found is None or found.incomplete:
-            await asyncio.to_thread(self._models.scan)
+            await asyncio.to_thread(self._models.refresh)
             found = self._models.find(name, self.channel.name)
         return found
 

@@ -17,6 +17,7 @@ import json
 import logging
 import os
 import re
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -63,10 +64,22 @@ class ModelIndex:
         self._by_channel: Mapping[str, Mapping[str, FoundModel]] = {}
         self._models: tuple[FoundModel, ...] = ()
         self._cache: dict[tuple[str, int, int], str] = {}
+        self._lock = threading.Lock()
+        self._changed = False
         self.unreadable: tuple[str, ...] = ()  # folders, with the reason
 
     def scan(self) -> bool:
-        """Looks at the disk; True where anything is different from the last look."""
+        """Looks at the disk; True where anything is different from when this was last asked."""
+        self.refresh()
+        changed, self._changed = self._changed, False
+        return changed
+
+    def refresh(self) -> None:
+        """Looks at the disk, for somebody who wants to know now; the next `scan` still tells of the change."""
+        with self._lock:
+            self._refresh()
+
+    def _refresh(self) -> None:
         self._seen: dict[tuple[str, int, int], str] = {}
         problems: dict[str, str] = {}
         found = {f: self._scan_folder(f, problems) for folders in self._folders.values() for f in folders}
@@ -84,9 +97,8 @@ class ModelIndex:
                 models[name] = replace(known, channels=(*known.channels, channel))
         now = tuple(models[name] for name in sorted(models))
         self.unreadable = tuple(f"{path}: {why}" for path, why in sorted(problems.items()))
-        changed = now != self._models or by_channel != self._by_channel
+        self._changed |= now != self._models or by_channel != self._by_channel
         self._models, self._by_channel, self._cache = now, by_channel, self._seen
-        return changed
 
     def models(self) -> tuple[FoundModel, ...]:
         """One entry a name with the channels that have it; path and size are those of the first such channel."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from agent.core.types import Launch
@@ -18,7 +18,7 @@ from agent.settings import ChannelConfig, EngineConfig
 
 MAX_SOCKET_PATH = 107
 BUILT_IN = {"simulated": EngineConfig(command=list(Simulated.program))}
-ASK_TIMEOUT = 20.0
+ASK_TIMEOUT = 10.0
 
 
 def engine_config(name: str, engines: Mapping[str, EngineConfig]) -> EngineConfig | None:
@@ -69,7 +69,7 @@ def check_socket(path: Path) -> Trouble | None:
     )
 
 
-async def check_arguments(launch: Launch, prepared: Prepared) -> Trouble | None:
+async def check_arguments(launch: Launch, program: Sequence[str], prepared: Prepared) -> Trouble | None:
     """Arguments our table does not know: llama.cpp refuses what it does not know, so the installed program is asked (it
     may be newer than the table). The others are told by their own parsers at the start."""
     if not prepared.unknown:
@@ -78,23 +78,24 @@ async def check_arguments(launch: Launch, prepared: Prepared) -> Trouble | None:
         return _refused(launch, prepared.unknown[0], "")
     if launch.engine == "llama.cpp":
         for argument in prepared.unknown:
-            line = await _ask(prepared, argument)
+            line = await _ask(program, argument, prepared.env)
             if line:
                 return _refused(launch, argument, line)
     return None
 
 
-async def _ask(prepared: Prepared, argument: str) -> str:
-    """The program's own error line for this argument, "" where it knows it (or cannot be asked)."""
+async def _ask(program: Sequence[str], argument: str, env: Mapping[str, str]) -> str:
+    """The program's own error line for this argument, "" where it knows it (or cannot be asked). `--version` ends it
+    before anything is loaded; thrice, for the argument may take up to two of them as its values."""
     try:
         asked = await asyncio.create_subprocess_exec(
-            prepared.command[0],
+            *program,
             argument,
-            "--version",
+            *["--version"] * 3,
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
-            env={**prepared.env, "CUDA_VISIBLE_DEVICES": ""},
+            env={**env, "CUDA_VISIBLE_DEVICES": ""},
             start_new_session=True,
         )
     except OSError:

@@ -24,7 +24,13 @@ SMALL = [sys.executable, "-S", str(Path(__file__).parents[2] / "fakes" / "small_
 CLOCK = itertools.count(1_800_000_000_000, 1000)
 
 
-def runtime(folder: Path, command: list[str] | None = None, gpus: Gpus | None = None, **more: Any) -> ChannelRuntime:
+def runtime(
+    folder: Path,
+    command: list[str] | None = None,
+    gpus: Gpus | None = None,
+    env: dict[str, str] | None = None,
+    **more: Any,
+) -> ChannelRuntime:
     """The channel `main` of a node whose state lies in `folder`, with the model `m`; engine llama.cpp = `command`."""
     models = folder / "models"
     models.mkdir(exist_ok=True)
@@ -32,7 +38,7 @@ def runtime(folder: Path, command: list[str] | None = None, gpus: Gpus | None = 
         (models / "m.gguf").write_bytes(b"GGUF" + bytes(60))
     fields = {"name": "main", "model_folders": [models], "engines": ["llama.cpp", "simulated"], **more}
     channel = ChannelConfig.model_validate(fields)
-    engines = {"llama.cpp": EngineConfig(command=command or SMALL)}
+    engines = {"llama.cpp": EngineConfig(command=command or SMALL, env=env or {})}
     node = NodeFile(node="n1", engines=engines, channels=[channel])
     settings = AgentSettings(agent_state_dir=folder, agent_run_dir=folder / "run", stop_timeout_seconds=3)
     return ChannelRuntime(channel, node, settings, ModelIndex([channel]), gpus or Gpus(), lambda: next(CLOCK))

@@ -3,70 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
 from agent.runtime import gpu as gpu_module
 from agent.runtime.gpu import Gpus
 from agent.runtime.memory import wait_free
-
-GIB = 1 << 30
-A, B = "GPU-aaaa1111", "GPU-bbbb2222"
-
-
-class NVMLError(Exception):
-    def __init__(self, value: int) -> None:
-        super().__init__(f"NVML error {value}")
-        self.value = value
-
-
-class FakeNvml:
-    """As pynvml, for what is asked. `error`: what nvmlInit raises; `lost`: calls raise it once initialised."""
-
-    NVMLError = NVMLError
-    NVML_ERROR_LIBRARY_NOT_FOUND, NVML_ERROR_DRIVER_NOT_LOADED, NVML_ERROR_GPU_IS_LOST = 12, 9, 15
-
-    def __init__(self) -> None:
-        self.error = self.lost = 0
-        self.inits = 0
-        self.used = {A: 1 * GIB, B: 2 * GIB}
-        self.running: dict[str, list[tuple[int, int | None]]] = {A: [], B: []}
-        self.silent = False
-
-    def nvmlInit(self) -> None:
-        self.inits += 1
-        if self.error:
-            raise NVMLError(self.error)
-
-    def nvmlShutdown(self) -> None:
-        raise NVMLError(1)
-
-    def nvmlDeviceGetCount(self) -> int:
-        if self.lost:
-            raise NVMLError(self.lost)
-        return len(self.used)
-
-    def nvmlDeviceGetHandleByIndex(self, index: int) -> str:
-        return list(self.used)[index]
-
-    def nvmlDeviceGetUUID(self, handle: str) -> str:
-        return handle
-
-    def nvmlDeviceGetName(self, handle: str) -> bytes:
-        return b"Fake"
-
-    def nvmlDeviceGetMemoryInfo(self, handle: str) -> Any:
-        if self.silent:
-            raise NVMLError(3)
-        return SimpleNamespace(total=24 * GIB, used=self.used[handle])
-
-    def nvmlDeviceGetUtilizationRates(self, handle: str) -> Any:
-        raise NVMLError(3)
-
-    def nvmlDeviceGetComputeRunningProcesses(self, handle: str) -> list[Any]:
-        return [SimpleNamespace(pid=p, usedGpuMemory=m) for p, m in self.running[handle]]
+from tests.agent.runtime.fake_nvml import GIB, A, B, FakeNvml
 
 
 @pytest.fixture

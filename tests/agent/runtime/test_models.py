@@ -131,7 +131,10 @@ def test_changes_are_noticed_and_nothing_else(tmp_path: Path) -> None:
     assert found.scan(), "same name and size, other content"
     assert found.models()[0].incomplete
     (tmp_path / "m.gguf").unlink()
-    assert found.scan()
+    found.refresh()
+    assert found.find("m", "main") is None
+    assert found.scan(), "also where somebody else has looked before"
+    assert not found.scan()
     assert found.models() == ()
 
 

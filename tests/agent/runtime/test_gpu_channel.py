@@ -1,0 +1,153 @@
+"""A channel with GPUs: who is foreign on them, an engine that fell back to the processor, and the real NVML binding."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from agent.interfaces import Holder
+from agent.runtime import gpu as gpu_module
+from agent.runtime.gpu import Gpus
+from tests.agent.runtime.fake_nvml import GIB, A, B, FakeNvml
+from tests.agent.runtime.runtimes import end_all, launch, runtime, start, until_ready
+from tests.parts import ROOT, pid_alive, wait_until
+
+
+@pytest.fixture
+def folder(short_dir: Path) -> Iterator[Path]:
+    yield short_dir
+    end_all(short_dir)
+
+
+@pytest.fixture
+def nvml(monkeypatch: pytest.MonkeyPatch) -> FakeNvml:
+    monkeypatch.setattr(gpu_module, "RETRY_SECONDS", 0.0)
+    return FakeNvml()
+
+
+def test_foreign_holders_are_those_that_are_not_of_the_channel(folder: Path, nvml: FakeNvml) -> None:
+    async def story() -> None:
+        r = runtime_on(folder, nvml, [0])
+        p = await start(r, "--fake-worker")
+        await until_ready(r, p)
+        worker = int(wait_until(lambda: "worker " in r.logs.tail(p.launch_id) and r.logs.tail(p.launch_id).split()[-1]))
+        nvml.running[A] = [(p.engine_pid, GIB), (worker, GIB), (os.getpid(), 3 * GIB), (999_999_999, None)]
+        nvml.running[B] = [(1, GIB)]
+        first, second = await r.gpu_holders()
+        assert (first.gpu, first.pid, first.memory_bytes) == (A, os.getpid(), 3 * GIB)
+        assert first.user
+        assert "py" in first.command
+        assert second == Holder(A, 999_999_999, "?", "?", 0)
+        environ = Path(f"/proc/{p.engine_pid}/environ").read_bytes()
+        assert f"CUDA_VISIBLE_DEVICES={A}".encode() in environ.split(b"\0")
+        assert json.loads(r.paths.run.read_text())["gpu_used"] == {A: GIB}
+        assert await r.stop(p, 0.3)
+        nvml.running[A] = []
+        assert await r.wait_memory_free() == ""
+        assert await r.gpu_holders() == []
+
+    asyncio.run(story())
+
+
+def runtime_on(folder: Path, nvml: FakeNvml, gpus: list[Any]) -> Any:
+    """A runtime of a channel with these GPUs of the made-up driver."""
+    found = runtime(folder, gpus=Gpus(nvml))
+    found.channel = found.channel.model_copy(update={"gpus": gpus})
+    return found
+
+
+def test_declared_gpu_that_cannot_be_seen_is_told_before_the_start(folder: Path, nvml: FakeNvml) -> None:
+    async def story() -> None:
+        r = runtime_on(folder, nvml, [B])
+        nvml.error = 9
+        found = await r.preflight(launch())
+        assert found is not None
+        assert found.category == "cpu_fallback"
+        assert "no GPU can be seen" in found.reason
+        nvml.error = 0
+        assert await r.preflight(launch()) is None
+
+    asyncio.run(story())
+
+
+def test_engine_without_a_gpu_is_ended_and_says_why(folder: Path, nvml: FakeNvml) -> None:
+    async def story() -> None:
+        r = runtime_on(folder, nvml, [A])
+        p = await start(
+            r, "--fake-say", "warning: no usable GPU found, --gpu-layers option will be ignored", "-ngl", "99"
+        )
+        watcher = asyncio.ensure_future(r.wait_exit(p))
+        wait_until(lambda: r.logs.tail(p.launch_id))
+        for _ in range(100):
+            assert not await r.probe(p)
+            if watcher.done():
+                break
+            await asyncio.sleep(0.02)
+        trouble = await asyncio.wait_for(watcher, 5)
+        assert trouble.category == "cpu_fallback"
+        assert not pid_alive(p.engine_pid)
+        assert r.logs.launches()[0].failed
+
+    asyncio.run(story())
+
+
+def test_without_gpus_the_same_line_is_nothing(folder: Path) -> None:
+    async def story() -> None:
+        r = runtime(folder)
+        p = await start(r, "--fake-say", "warning: no usable GPU found, --gpu-layers option will be ignored")
+        await until_ready(r, p)
+        assert await r.stop(p, 2.0)
+
+    asyncio.run(story())
+
+
+SCRIPT = """
+import json, sys
+from dataclasses import astuple
+from agent.runtime import gpu
+gpu.RETRY_SECONDS = 0
+gpus, state = gpu.Gpus(), sys.argv[1]
+def set(text): open(state, "w").write(text)
+out = []
+def look(): out.append([[astuple(g) for g in gpus.inventory()], [astuple(p) for p in gpus.processes([0, 1])], gpus.reason])
+set("error 9"); look()
+set("gpu GPU-1 100 50 11:20 12:30\\ngpu GPU-2 200 0\\n"); look()
+set("gpu GPU-1 100 50\\n"); look()
+set("error 9"); look()
+set("gpu GPU-1 100 0\\n"); look()
+print(json.dumps(out))
+"""
+
+
+def test_the_real_binding(tmp_path: Path) -> None:
+    """nvidia-ml-py over a library built for the test: driver late, GPUs, processes, a GPU gone, the driver gone and back."""
+    compiler = shutil.which("gcc") or shutil.which("cc")
+    if compiler is None:
+        pytest.skip("no C compiler")
+    library = tmp_path / "libnvidia-ml.so.1"
+    source = ROOT / "tests" / "fakes" / "small_nvml.c"
+    subprocess.run([compiler, "-shared", "-fPIC", "-w", "-o", str(library), str(source)], check=True)
+    state = tmp_path / "state"
+    env = {**os.environ, "LD_LIBRARY_PATH": str(tmp_path), "SMALL_NVML": str(state), "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, str(state)], env=env, capture_output=True, text=True, check=False, timeout=30
+    )
+    assert done.returncode == 0, done.stderr
+    late, up, one_gone, down, back = (SimpleNamespace(gpus=a, procs=b, reason=c) for a, b, c in json.loads(done.stdout))
+    assert (late.gpus, late.reason) == ([], "Driver Not Loaded")
+    assert up.gpus == [[0, "GPU-1", "Small GPU", 100, 50, 42], [1, "GPU-2", "Small GPU", 200, 0, 42]]
+    assert up.procs == [["GPU-1", 11, 20], ["GPU-1", 12, 30]]
+    assert [g[1] for g in one_gone.gpus] == ["GPU-1"]
+    assert (down.gpus, down.reason) == ([], "Driver Not Loaded")
+    assert [g[1] for g in back.gpus] == ["GPU-1"]
+    assert back.reason == ""
