@@ -179,8 +179,9 @@ class Planner:
             wait = max(0.0, next_tick - self._loop.time())
             if (due := self.next_due()) is not None:
                 wait = min(wait, max(0.0, (due - self._clock()) / 1000))
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._event.wait(), wait)
+            with contextlib.suppress(TimeoutError):  # not wait_for: Python 3.11's can swallow a cancellation
+                async with asyncio.timeout(wait):
+                    await self._event.wait()
 
     def next_due(self) -> Millis | None:
         """The next instant at which something is to be looked at."""

@@ -365,7 +365,7 @@ def test_the_running_planner_wakes_for_commits_nodes_and_due_times(tmp_path) -> 
             return seen
 
         assert len(asyncio.run(play())) == 4
-        assert max(world.planner.lateness) < 0.25
+        assert max(world.planner.lateness) < 2, "not by the tick of 60 s"
     finally:
         del type(world).now
         world.store.close()
