@@ -89,8 +89,8 @@ class Upstream(asyncio.Protocol):
             return
         self.transport = transport
         transport.set_write_buffer_limits(high=WRITE_BUFFER)
+        self._exchange.connection.resume_reading()  # first: what is written next may ask to pause it again
         self._exchange.engine_connected(transport)
-        self._exchange.connection.resume_reading()
 
     def data_received(self, data: bytes) -> None:
         exchange = self._exchange
