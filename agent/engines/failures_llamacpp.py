@@ -85,15 +85,18 @@ def _library(match: re.Match[str], values: Values) -> str:
 OUT_OF_GPU_MEMORY = (
     r"(cuda|hip|musa)Malloc failed|(CUDA|ROCm|HIP) error: out of memory|CUBLAS_STATUS_ALLOC_FAILED"
     r"|unable to allocate (?!CPU)\S+ buffer|failed to allocate (?!CPU|buffer|output)\S+ buffer of size"
-    r"|failed to allocate buffer for (kv|rs) cache|failed to allocate compute (pp |tg )?buffers?|failed to allocate graph"
     r"|ErrorOutOfDeviceMemory|vk_error_out_of_device_memory|Requested buffer size .* exceeds|out of device memory"
     r"|device memory allocation .* failed"
 )
 OUT_OF_MAIN_MEMORY = (
     r"unable to allocate CPU\S* buffer|failed to allocate (CPU\S* )?buffer of size|std::bad_alloc|cannot allocate memory"
-    r"|failed to allocate \d+ bytes|ErrorOutOfHostMemory"
+    r"|failed to allocate \d+ bytes|ErrorOutOfHostMemory|malloc: insufficient memory"
 )
-ANY_MEMORY = r"\bout of memory\b|not enough memory|insufficient memory"
+# Said after one of the above, or alone: whose memory it was is not in the line.
+ANY_MEMORY = (
+    r"failed to allocate buffer for (kv|rs) cache|failed to allocate compute (pp |tg )?buffers?|failed to allocate graph"
+    r"|\bout of memory\b|not enough memory|insufficient memory"
+)
 ALLOCATION = re.compile(f"{OUT_OF_GPU_MEMORY}|{OUT_OF_MAIN_MEMORY}|{ANY_MEMORY}|allocation failed", re.IGNORECASE)
 # Said by engines that go on all the same.
 HARMLESS = re.compile(

@@ -37,6 +37,7 @@ CASES = [
     ("E ggml_gallocr: failed to allocate graph\n", "out_of_memory", "out of GPU memory", "graph"),
     ("ggml_vulkan: Device memory allocation of size 1 failed.\nvk::Device::allocateMemory: ErrorOutOfDeviceMemory\n", "out_of_memory", "out of GPU memory", "emory"),
     ("E alloc: failed to allocate CPU buffer of size 999\n", "out_of_memory", "out of main memory: lower -c (now 65536)", "CPU buffer"),
+    ("E ggml_aligned_malloc: insufficient memory (attempted to allocate 19531.25 MB)\nE alloc_tensor_range: failed to allocate CPU buffer of size 20480000000\nE llama_init_from_model: failed to initialize the context: failed to allocate buffer for kv cache\n", "out_of_memory", "out of main memory: lower -c (now 65536)", "aligned_malloc"),
     ("terminate called after throwing an instance of 'std::bad_alloc'\n", "out_of_memory", "out of main memory", "bad_alloc"),
     ("0.00.006.295 E gguf_init_from_file: failed to open GGUF file '/m/no.gguf' (No such file or directory)\n", "missing_file", "/m/no.gguf is not on this node", "gguf_init_from_file: failed to open"),
     ("E gguf_init_from_file: failed to open GGUF file 'a b.gguf' (Permission denied)\n", "missing_file", "a b.gguf cannot be read", "Permission"),

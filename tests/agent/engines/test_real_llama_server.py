@@ -7,6 +7,7 @@ import random
 import re
 import subprocess
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -180,3 +181,13 @@ def test_its_failures_are_understood(
     assert (found.category, words in found.reason) == (category, True), found
     assert found.detail
     assert found.detail in child.output()
+
+
+def test_running_out_of_memory_is_understood(llama_server: LlamaServer, tiny_gguf: Path, short_dir: Path) -> None:
+    args = ["-c", "8000000", "-fit", "off", "--no-warmup"]
+    prepared = prepare(llama_server, args, short_dir, tiny_gguf)
+    limited = ("/bin/sh", "-c", 'ulimit -v 2500000; exec "$@"', "sh", *prepared.command)
+    child = run_to_its_end(replace(prepared, command=limited), short_dir)
+    found = get("llama.cpp").classify(child.output(), Ended(child.wait()), args)
+    assert found.category == "out_of_memory", child.output()
+    assert found.reason == "out of main memory: lower -c (now 8000000) or use a smaller model"
