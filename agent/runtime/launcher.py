@@ -12,20 +12,20 @@ import subprocess
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 from agent import engines
 from agent.core.types import Launch, Millis, Seconds
-from agent.engines.base import Ended, Engine, Place, Prepared, unique_name
+from agent.engines.base import Ended
 from agent.interfaces import Holder, Process, StartFailed, Trouble
-from agent.runtime import adoption, memory, ports, preflight, proc, records, stopping
+from agent.runtime import adoption, memory, proc, records, stopping
 from agent.runtime.gpu import Gpus
 from agent.runtime.logs import LaunchLog, LogFolder
-from agent.runtime.models import FoundModel, ModelIndex
+from agent.runtime.models import ModelIndex
+from agent.runtime.preparation import Preparation
 from agent.runtime.probe import Prober
 from agent.runtime.records import ChannelPaths, RunRecord
 from agent.runtime.spawn import spawn
-from agent.settings import AgentSettings, ChannelConfig, EngineConfig, NodeFile
+from agent.settings import AgentSettings, ChannelConfig, NodeFile
 
 log = logging.getLogger(__name__)
 TAIL = 128 << 10
@@ -51,14 +51,15 @@ class ChannelRuntime:
         now: Callable[[], Millis],
         inherited: Mapping[str, str] | None = None,
     ) -> None:
-        self.channel, self.engines = channel, node_file.engines
+        self.channel = channel
         self.paths = ChannelPaths((settings.agent_state_dir / "channels" / channel.name).absolute())
         self.socket = (settings.run_dir / f"{channel.name}.sock").absolute()
         self.logs = LogFolder(self.paths.logs)
         self.died_unwatched: tuple[Process, Trouble] | None = None
-        self._models, self._gpus, self._now = models, gpus, now
+        self._gpus, self._now = gpus, now
         self._stop_timeout = 30.0 if settings.stop_timeout_seconds is None else settings.stop_timeout_seconds
-        self._inherited = os.environ if inherited is None else inherited
+        inherited = os.environ if inherited is None else inherited
+        self._preparation = Preparation(channel, node_file.engines, self.paths, self.socket, models, gpus, inherited)
         self._record: RunRecord | None = None
         self._prober: Prober | None = None
         self._children: list[subprocess.Popen[bytes]] = []
@@ -104,20 +105,7 @@ class ChannelRuntime:
     # --- before a start ---------------------------------------------------------------------------------------------
 
     async def preflight(self, launch: Launch) -> Trouble | None:
-        trouble = preflight.check_engine(launch, self.channel, self.engines)
-        if trouble is not None:
-            return trouble
-        engine = engines.get(launch.engine)
-        model = await self._find(launch.model)
-        trouble = preflight.check_model(launch, model, engine, self.channel)
-        if trouble is None and engine.unix_socket:
-            trouble = preflight.check_socket(self.socket)
-        if trouble is None and (missing := await asyncio.to_thread(self._gpus.missing, self.channel.gpus)):
-            trouble = Trouble("cpu_fallback", f"{missing}; without it the engine would run on the processor")
-        if trouble is None and model is not None:
-            prepared = self._prepare(engine, launch, self._place(engine, launch, model, "0" * 22, ()))
-            trouble = await preflight.check_arguments(launch, self._config(launch.engine).command, prepared)
-        return trouble
+        return await self._preparation.check(launch)
 
     async def gpu_holders(self) -> list[Holder]:
         if not self.channel.gpus:
@@ -139,20 +127,8 @@ class ChannelRuntime:
 
     async def start(self, launch: Launch, reservation_id: str, now: Millis) -> Process:
         await self._clear_old()
-        trouble = preflight.check_engine(launch, self.channel, self.engines)
-        if trouble is not None:
-            raise StartFailed(trouble)
-        engine = engines.get(launch.engine)
-        model = await self._find(launch.model)
-        trouble = preflight.check_model(launch, model, engine, self.channel)
-        if trouble is None and engine.unix_socket:
-            trouble = preflight.check_socket(self.socket)
-        if trouble is not None or model is None:
-            raise StartFailed(trouble or Trouble("missing_file", f"model {launch.model} is not there"))
         launch_id = f"{now:013d}-{secrets.token_hex(4)}"
-        uuids, used = await asyncio.to_thread(self._look_at_gpus)
-        place = self._place(engine, launch, model, launch_id, uuids)
-        prepared = self._prepare(engine, launch, place)
+        place, prepared, used = await self._preparation.prepare(launch, launch_id)
         process = Process(
             launch_id=launch_id,
             identity=launch.identity,
@@ -202,43 +178,6 @@ class ChannelRuntime:
             )
         except OSError as err:
             raise StartFailed(Trouble("crashed", f"the engine could not be started: {err}")) from None
-
-    def _look_at_gpus(self) -> tuple[tuple[str, ...], dict[str, int]]:
-        if not self.channel.gpus:
-            return (), {}
-        return self._gpus.resolve(self.channel.gpus), self._gpus.used(self.channel.gpus)
-
-    def _place(
-        self, engine: Engine, launch: Launch, model: FoundModel, launch_id: str, uuids: tuple[str, ...]
-    ) -> Place:
-        names = (launch.model, unique_name(launch.model, launch_id))
-        at: dict[str, Any] = {"socket": str(self.socket)} if engine.unix_socket else {"port": ports.free_port()}
-        return Place(
-            model_path=model.path,
-            served_names=names,
-            engine_key=secrets.token_urlsafe(32),
-            gpu_uuids=uuids,
-            home=str(self.paths.home(launch_id)),
-            tmpdir=str(self.paths.tmp(launch_id)),
-            **at,
-        )
-
-    def _prepare(self, engine: Engine, launch: Launch, place: Place) -> Prepared:
-        config = self._config(launch.engine)
-        return engine.prepare(config.command, launch.args, launch.env, place, self._inherited, config.env)
-
-    def _config(self, engine: str) -> EngineConfig:
-        config = preflight.engine_config(engine, self.engines)
-        assert config is not None, "check_engine came first"
-        return config
-
-    async def _find(self, name: str) -> FoundModel | None:
-        """As last scanned; looked for anew where it is not there or was incomplete then."""
-        found = self._models.find(name, self.channel.name)
-        if found is None or found.incomplete:
-            await asyncio.to_thread(self._models.refresh)
-            found = self._models.find(name, self.channel.name)
-        return found
 
     async def _clear_old(self) -> None:
         """Nothing is started beside an engine that has not quite gone (a cancelled start, a stop under way when the agent

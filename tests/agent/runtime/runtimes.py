@@ -27,8 +27,10 @@ CLOCK = itertools.count(1_800_000_000_000, 1000)
 def runtime(
     folder: Path,
     command: list[str] | None = None,
-    gpus: Gpus | None = None,
+    *,
+    driver: Gpus | None = None,
     env: dict[str, str] | None = None,
+    run_dir: Path | None = None,
     **more: Any,
 ) -> ChannelRuntime:
     """The channel `main` of a node whose state lies in `folder`, with the model `m`; engine llama.cpp = `command`."""
@@ -40,8 +42,8 @@ def runtime(
     channel = ChannelConfig.model_validate(fields)
     engines = {"llama.cpp": EngineConfig(command=command or SMALL, env=env or {})}
     node = NodeFile(node="n1", engines=engines, channels=[channel])
-    settings = AgentSettings(agent_state_dir=folder, agent_run_dir=folder / "run", stop_timeout_seconds=3)
-    return ChannelRuntime(channel, node, settings, ModelIndex([channel]), gpus or Gpus(), lambda: next(CLOCK))
+    settings = AgentSettings(agent_state_dir=folder, agent_run_dir=run_dir or folder / "run", stop_timeout_seconds=3)
+    return ChannelRuntime(channel, node, settings, ModelIndex([channel]), driver or Gpus(), lambda: next(CLOCK))
 
 
 def launch(*args: str, model: str = "m", **more: Any) -> Launch:

@@ -59,11 +59,9 @@ def test_foreign_holders_are_those_that_are_not_of_the_channel(folder: Path, nvm
     asyncio.run(story())
 
 
-def runtime_on(folder: Path, nvml: FakeNvml, gpus: list[Any]) -> Any:
+def runtime_on(folder: Path, nvml: FakeNvml, declared: list[Any]) -> Any:
     """A runtime of a channel with these GPUs of the made-up driver."""
-    found = runtime(folder, gpus=Gpus(nvml))
-    found.channel = found.channel.model_copy(update={"gpus": gpus})
-    return found
+    return runtime(folder, driver=Gpus(nvml), gpus=declared)
 
 
 def test_declared_gpu_that_cannot_be_seen_is_told_before_the_start(folder: Path, nvml: FakeNvml) -> None:

@@ -283,8 +283,7 @@ def test_file_that_came_after_the_last_look_is_found(folder: Path) -> None:
 
 def test_a_socket_path_that_is_too_long_is_told_with_its_remedy(folder: Path) -> None:
     async def story() -> None:
-        r = runtime(folder)
-        r.socket = folder / ("x" * 100) / "main.sock"
+        r = runtime(folder, run_dir=folder / ("x" * 100))
         found = await r.preflight(launch())
         assert found is not None
         assert "at most 107" in found.reason

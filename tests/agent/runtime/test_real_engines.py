@@ -61,7 +61,7 @@ def test_llama_server_starts_answers_and_stops_cleanly(llama: Any) -> None:
 
 @pytest.mark.llama_server
 def test_llama_server_says_itself_what_it_does_not_know(llama: Any) -> None:
-    llama_env = {**os.environ, **llama.engines["llama.cpp"].env}
+    llama_env = {**os.environ, **llama._preparation.declared["llama.cpp"].env}
 
     async def story() -> None:
         found = await llama.preflight(launch("--no-such-option", "3", model="tiny"))
@@ -70,7 +70,7 @@ def test_llama_server_says_itself_what_it_does_not_know(llama: Any) -> None:
         assert "--no-such-option" in found.reason
         assert "invalid argument" in found.detail
         for known in ("-c", "--flash-attn", "--metrics", "--control-vector-layer-range"):
-            assert await preflight._ask(llama.engines["llama.cpp"].command, known, llama_env) == "", known
+            assert await preflight._ask(llama._preparation.declared["llama.cpp"].command, known, llama_env) == "", known
         p = await start(llama, "--no-such-option", "3", model="tiny")
         trouble = await asyncio.wait_for(llama.wait_exit(p), 20)
         assert trouble.category == "bad_argument"
