@@ -273,6 +273,7 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
 
     def _plan_answer(self, session: Session, answer: fleet_pb2.PlanAnswer) -> None:
         if answer.accepted:
+            log.info("plan acknowledged node=%s epoch=%s generation=%s", session.node, answer.epoch, answer.generation)
             self._live.update(session.node, plan_epoch=answer.epoch, plan_generation=answer.generation, refusal="")
             return
         self._live.update(session.node, refusal=answer.reason or "no reason given")
