@@ -80,7 +80,10 @@ def register(app: Flask) -> None:
 
     @app.errorhandler(ApiError)
     def _ours(err: ApiError) -> ResponseReturnValue:
-        return _answer(app, err.status, err.body())
+        answer = app.make_response(_answer(app, err.status, err.body()))
+        if err.status == 401:
+            answer.headers["WWW-Authenticate"] = "Bearer"
+        return answer
 
     @app.errorhandler(HTTPException)
     def _flask(err: HTTPException) -> ResponseReturnValue:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
+import json
+import shutil
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +52,7 @@ class World:
         headers = {"Authorization": f"Bearer {self.secrets[who]}"} if who else {}
         path = path if path.startswith(("/healthz", "/readyz", "/metrics")) else f"/api/v1{path}"
         if body is not None:
-            more["json"] = body
+            more |= {"data": json.dumps(body), "content_type": "application/json"}
         return self.client.open(path, method=method, headers={**headers, **more.pop("headers", {})}, **more)
 
     def good(self, method: str, path: str, body: Any = None, who: str = "root", **more: Any) -> Any:
@@ -80,9 +85,20 @@ class World:
         return {"channel": channel, "kind": kind, **({"model": "small"} if kind == "model" else {}), **times, **more}
 
 
-def make(tmp_path: Path, **settings: Any) -> World:
-    store = Store(f"sqlite:///{tmp_path / 'slotserve.db'}")
+@cache
+def _migrated() -> Path:
+    """A migrated file to copy, made once."""
+    path = Path(tempfile.mkdtemp(prefix="slotserve-tests-")) / "migrated.db"
+    store = Store(f"sqlite:///{path}")
     migrate.upgrade(store)
+    store.close()
+    atexit.register(shutil.rmtree, path.parent, ignore_errors=True)
+    return path
+
+
+def make(tmp_path: Path, **settings: Any) -> World:
+    shutil.copy(_migrated(), tmp_path / "slotserve.db")
+    store = Store(f"sqlite:///{tmp_path / 'slotserve.db'}")
     world: World
 
     def clock() -> int:
