@@ -14,6 +14,11 @@ from tests.system.cluster import Cluster, running
 SIMULATED = {"simulated": {"command": [sys.executable, "-m", "agent.simulated_engine"]}}
 
 
+def llama_engine(llama_server: Any) -> dict[str, Any]:
+    """The node file's entry. One thread each: two engines that spin on two cores hardly get anywhere."""
+    return {"llama.cpp": {"command": [*llama_server.command, "--threads", "1"], "env": llama_server.env}}
+
+
 def sim_model(folder: Path, name: str, **behaviour: object) -> Path:
     """A model file that tells the simulated engine how to behave (load_seconds=1 -> `load-seconds = 1`)."""
     lines = ["simulated", *(f"{key.replace('_', '-')} = {value}" for key, value in behaviour.items())]
@@ -50,14 +55,14 @@ def llama_folder(tmp_path_factory: pytest.TempPathFactory, tiny_gguf: Path) -> P
     folder = tmp_path_factory.mktemp("llama-models")
     (folder / "tiny.gguf").symlink_to(tiny_gguf)
     write_tiny_gguf(folder / "tiny-2.gguf", seed=2)
-    write_tiny_gguf(folder / "slow.gguf", n_embd=768, n_layer=16)
+    write_tiny_gguf(folder / "slow.gguf", n_embd=384, n_layer=8)
     return folder
 
 
 @pytest.fixture
 def llama(llama_server: Any, llama_folder: Path) -> Iterator[Cluster]:
     """A cluster with one channel `main` of the real llama-server; default `tiny`, loaded."""
-    engines = {"llama.cpp": {"command": llama_server.command, "env": llama_server.env}}
+    engines = llama_engine(llama_server)
     with running(engines, {"main": {"folder": llama_folder, "engines": ["llama.cpp"]}}) as cluster:
         cluster.until(lambda: len(cluster.get("/models")["items"]) >= 3, 20, "the models are known")
         cluster.set_default("tiny")
