@@ -18,6 +18,7 @@ from agent.core.types import Launch, Millis, Seconds
 from agent.engines.base import Ended
 from agent.interfaces import Holder, Process, StartFailed, Trouble
 from agent.runtime import adoption, memory, proc, records, stopping
+from agent.runtime.cpu_fallback import CpuWatch
 from agent.runtime.gpu import Gpus
 from agent.runtime.logs import LaunchLog, LogFolder
 from agent.runtime.models import ModelIndex
@@ -66,6 +67,7 @@ class ChannelRuntime:
         self._verdicts: dict[str, Trouble] = {}  # given before the end, by launch
         self._ready: set[str] = set()
         self._stopping: set[str] = set()
+        self._cpu_watch = CpuWatch(gpus, channel.gpus)
 
     # --- adoption ---------------------------------------------------------------------------------------------------
 
@@ -214,14 +216,15 @@ class ChannelRuntime:
         return True
 
     async def _on_cpu(self, process: Process) -> bool:
-        """An engine that found no GPU answers all the same, slowly: it is ended and counts as failed."""
-        verdict = self._classify(process, Ended(None))
-        if verdict.category != "cpu_fallback":
+        """True = not ready: either not yet to be told, or it was found to run on the processor, and ended."""
+        record = self._of(process)
+        if record is None:
             return False
-        self._verdicts[process.launch_id] = verdict
-        if self._record is not None:
-            await stopping.stop(self.paths, self._record, self._stop_timeout)
-        return True
+        found = await asyncio.to_thread(self._cpu_watch.judge, record, self._classify(process, Ended(None)))
+        if isinstance(found, Trouble):
+            self._verdicts[process.launch_id] = found
+            await stopping.stop(self.paths, record, self._stop_timeout)
+        return found is not None
 
     async def wait_exit(self, process: Process) -> Trouble:
         record = self._of(process)

@@ -1,13 +1,15 @@
-"""Waiting for GPU memory after a stop: the driver frees it a little later than the process ends."""
+"""GPU memory around a start and a stop: the driver frees it a little later than the process ends, and an engine that
+answers without having taken any runs on the processor."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 
 from agent.runtime.gpu import Gpus
 
 QUICK, SLOW, LONGEST = 0.05, 0.25, 10.0
+LEAST = 32 << 20  # a smaller rise is no model
 TOLERANCE = 256 << 20  # what a driver keeps or other programs' windows take
 
 
@@ -30,6 +32,17 @@ async def wait_free(
         pause = QUICK if waited < 1.0 - QUICK / 2 else SLOW
         await sleep(pause)  # type: ignore[misc]
         waited += pause
+
+
+def taken(gpus: Gpus, names: Iterable[str | int], before: Mapping[str, int], pids: Container[int]) -> bool:
+    """Whether an engine (its `pids`) has memory on these GPUs, as far as can be seen; True where nothing can."""
+    names = list(names)
+    used = gpus.used(names)
+    if not used or not before:
+        return True
+    if any(used.get(uuid, 0) > was + LEAST for uuid, was in before.items()):
+        return True
+    return any(p.pid in pids for p in gpus.processes(names))
 
 
 def _held(gpus: Gpus, names: list[str | int], before: Mapping[str, int]) -> str:

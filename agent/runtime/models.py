@@ -28,6 +28,7 @@ log = logging.getLogger(__name__)
 SPLIT = re.compile(r"(?P<name>.+)-(?P<part>\d{5})-of-(?P<parts>\d{5})", re.DOTALL)
 CACHE = re.compile(r"models--(?P<org>[^/]+)--(?P<name>[^/]+)/snapshots/[^/]+$")
 HEADS = (b"GGUF", b"simulated")
+DEPTH = 10  # folders below a model folder: a link to / must not send us over the whole disk
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,27 +168,31 @@ class ModelIndex:
 def _walk(root: str, problems: dict[str, str]) -> Iterator[_Folder]:
     """Folders from the top down, each once however many links lead to it; hidden ones are left out."""
     visited: set[tuple[int, int]] = set()
-    todo = [os.path.abspath(root)]
+    todo = [(os.path.abspath(root), 0)]
     while todo:
-        path = todo.pop()
+        path, depth = todo.pop()
         try:
             st = os.stat(path)
             if (st.st_dev, st.st_ino) in visited:
                 continue
             visited.add((st.st_dev, st.st_ino))
-            folder, below = _read(path)
+            folder, below = _read(path, problems)
         except OSError as err:
             problems[path] = err.strerror or str(err)
             continue
         yield folder
-        todo += sorted(below, reverse=True)
+        if depth < DEPTH:
+            todo += [(p, depth + 1) for p in sorted(below, reverse=True)]
 
 
-def _read(path: str) -> tuple[_Folder, list[str]]:
+def _read(path: str, problems: dict[str, str]) -> tuple[_Folder, list[str]]:
     folder, below = _Folder(path), []
     with os.scandir(path) as entries:
         for entry in entries:
             if entry.name.startswith("."):
+                continue
+            if not _is_text(entry.name):
+                problems[ascii(entry.path)] = "the name is not UTF-8"
                 continue
             try:
                 if entry.is_dir():
@@ -198,6 +203,14 @@ def _read(path: str) -> tuple[_Folder, list[str]]:
             except OSError:
                 continue  # gone meanwhile, or a link in a circle
     return folder, below
+
+
+def _is_text(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _check_head(path: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import shutil
 from collections.abc import Mapping, Sequence
@@ -18,6 +19,11 @@ from agent.settings import ChannelConfig, EngineConfig
 
 MAX_SOCKET_PATH = 107
 BUILT_IN = {"simulated": EngineConfig(command=list(Simulated.program))}
+CPU_WANTED = {
+    *((name, "0") for name in ("-ngl", "--gpu-layers", "--n-gpu-layers")),
+    *((name, "none") for name in ("-dev", "--device")),
+    ("--device", "cpu"),
+}
 ASK_TIMEOUT = 10.0
 
 
@@ -67,6 +73,15 @@ def check_socket(path: Path) -> Trouble | None:
         f"the engine's socket {path} has {length} bytes, at most {MAX_SOCKET_PATH} are possible: "
         "set SLOTSERVE_AGENT_RUN_DIR to a shorter folder",
     )
+
+
+def wants_no_gpu(args: Sequence[str]) -> bool:
+    """Whether a preset asks for the processor: no layers, or no device, on a GPU."""
+    pairs = {(a.replace("_", "-") if a.startswith("--") else a, b) for a, b in itertools.pairwise(args)}
+    pairs |= {
+        (a.partition("=")[0].replace("_", "-"), a.partition("=")[2]) for a in args if a.startswith("--") and "=" in a
+    }
+    return bool(pairs & CPU_WANTED)
 
 
 async def check_arguments(launch: Launch, program: Sequence[str], prepared: Prepared) -> Trouble | None:

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from agent.interfaces import Holder
+from agent.runtime import cpu_fallback
 from agent.runtime import gpu as gpu_module
 from agent.runtime.gpu import Gpus
 from tests.agent.runtime.fake_nvml import GIB, A, B, FakeNvml
@@ -39,6 +40,7 @@ def test_foreign_holders_are_those_that_are_not_of_the_channel(folder: Path, nvm
     async def story() -> None:
         r = runtime_on(folder, nvml, [0])
         p = await start(r, "--fake-worker")
+        nvml.used[A] += GIB
         await until_ready(r, p)
         worker = int(wait_until(lambda: "worker " in r.logs.tail(p.launch_id) and r.logs.tail(p.launch_id).split()[-1]))
         nvml.running[A] = [(p.engine_pid, GIB), (worker, GIB), (os.getpid(), 3 * GIB), (999_999_999, None)]
@@ -52,7 +54,7 @@ def test_foreign_holders_are_those_that_are_not_of_the_channel(folder: Path, nvm
         assert f"CUDA_VISIBLE_DEVICES={A}".encode() in environ.split(b"\0")
         assert json.loads(r.paths.run.read_text())["gpu_used"] == {A: GIB}
         assert await r.stop(p, 0.3)
-        nvml.running[A] = []
+        nvml.running[A], nvml.used[A] = [], GIB
         assert await r.wait_memory_free() == ""
         assert await r.gpu_holders() == []
 
@@ -95,6 +97,45 @@ def test_engine_without_a_gpu_is_ended_and_says_why(folder: Path, nvml: FakeNvml
         assert trouble.category == "cpu_fallback"
         assert not pid_alive(p.engine_pid)
         assert r.logs.launches()[0].failed
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(
+    ("taken", "args", "ready"),
+    [
+        ("", (), False),
+        ("memory", (), True),
+        ("process", (), True),
+        ("", ("--n_gpu_layers", "0"), True),
+        ("", ("--device=none",), True),
+        ("unreadable", (), True),
+    ],
+)
+def test_ready_means_that_memory_rose_on_a_gpu(
+    folder: Path, nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch, taken: str, args: tuple[str, ...], ready: bool
+) -> None:
+    monkeypatch.setattr(cpu_fallback, "SETTLE", 0.2)
+
+    async def story() -> None:
+        nvml.silent = taken == "unreadable"
+        r = runtime_on(folder, nvml, [A])
+        p = await start(r, *args)
+        if taken == "memory":
+            nvml.used[A] += GIB
+        if taken == "process":
+            nvml.running[A] = [(p.engine_pid, None)]
+        if ready:
+            await until_ready(r, p)
+            assert await r.stop(p, 2.0)
+            return
+        watcher = asyncio.ensure_future(r.wait_exit(p))
+        while not watcher.done():
+            assert not await r.probe(p)
+            await asyncio.sleep(0.02)
+        trouble = watcher.result()
+        assert trouble.category == "cpu_fallback"
+        assert "no memory on the channel's GPUs" in trouble.reason
 
     asyncio.run(story())
 

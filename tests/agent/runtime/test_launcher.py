@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import os
 import signal
@@ -264,6 +265,25 @@ def test_program_that_cannot_be_executed(folder: Path) -> None:
         with pytest.raises(StartFailed) as refused:
             await start(runtime(folder, [str(program)]))
         assert refused.value.trouble.category == "missing_file"
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("where", ["spawn", "logs"])
+def test_a_full_disk_is_told_in_words(folder: Path, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", "/state/file")
+
+    async def story() -> None:
+        r = runtime(folder)
+        with monkeypatch.context() as patch:
+            patch.setattr(f"agent.runtime.{where}.write_json", full)
+            with pytest.raises(StartFailed) as refused:
+                await start(r)
+        assert "No space left on device" in refused.value.trouble.reason
+        p = await start(r)
+        await until_ready(r, p)
+        assert await r.stop(p, 2.0)
 
     asyncio.run(story())
 

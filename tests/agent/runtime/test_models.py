@@ -145,6 +145,23 @@ def test_folder_that_is_not_there_is_told_and_the_others_count(tmp_path: Path) -
     assert found.unreadable == (f"{tmp_path / 'gone'}: No such file or directory",)
 
 
+def test_names_that_nobody_can_say_are_told_and_left_out(tmp_path: Path) -> None:
+    (tmp_path / os.fsdecode(b"bad\xff.gguf")).write_bytes(HEAD)
+    put(tmp_path / "gut-gemacht-ß-模型.gguf")
+    found = index(tmp_path)
+    assert list(by_name(found)) == ["gut-gemacht-ß-模型"]
+    assert "not UTF-8" in found.unreadable[0]
+    found.unreadable[0].encode()
+
+
+def test_a_link_far_up_does_not_send_us_over_the_whole_disk(tmp_path: Path) -> None:
+    deep = tmp_path / "other"
+    put(deep.joinpath(*(["d"] * 15)) / "far.gguf")
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "link").symlink_to(deep)
+    assert index(tmp_path / "models").models() == ()
+
+
 def test_hugging_face_folders(tmp_path: Path) -> None:
     model = tmp_path / "tiny-hf"
     put(model / "config.json", 10)
