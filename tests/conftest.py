@@ -12,10 +12,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from controller.cli import demo_parts
 from controller.cli.demo_parts import LlamaServer
 from tests.parts import SIMULATED, locked
+
+# A busy machine is no failing example.
+settings.register_profile("slotserve", deadline=None)
+settings.load_profile("slotserve")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
