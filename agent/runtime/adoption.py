@@ -10,6 +10,7 @@ import logging
 import os
 import signal
 import time
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -59,6 +60,20 @@ def stop_engine(paths: ChannelPaths, timeout: Seconds) -> bool:
         _wait(record, timeout + stopping.SHIM_GRACE)
     stopping.clear_now(paths, record, seconds=stopping.GIVE_UP)
     return not stopping.leftovers(paths.root, record)
+
+
+def stop_undeclared(state_dir: Path, declared: Collection[str], timeout: Seconds) -> dict[str, bool]:
+    """Stops what still runs of channels that the node's file no longer has, for it holds their GPUs: {name: gone}. Blocks
+    for `timeout` and more: not on the loop."""
+    answers = {}
+    for paths in channel_folders(state_dir.absolute()):
+        if paths.root.name in declared:
+            continue
+        record = records.read_run(paths)
+        if (record is not None and record.shim_alive) or stopping.leftovers(paths.root, record):
+            log.warning("stopping the engine of a channel that is no longer declared channel=%s", paths.root.name)
+            answers[paths.root.name] = stop_engine(paths, timeout)
+    return answers
 
 
 def channel_folders(state_dir: Path) -> list[ChannelPaths]:

@@ -195,3 +195,13 @@ def test_stop_engines_without_an_agent(folder: Path, killed_agent: Agent) -> Non
     assert not pid_alive(was["engine"])
     assert adoption.stop_engine(paths, 0.3), "nothing runs: gone"
     assert runtime(folder).adopt() is None
+
+
+def test_engines_of_channels_that_are_no_longer_declared_are_stopped(folder: Path, killed_agent: Agent) -> None:
+    was = killed_agent("ready")
+    assert adoption.stop_undeclared(folder, {"main", "other"}, 1.0) == {}
+    assert pid_alive(was["engine"])
+    assert adoption.stop_undeclared(folder, {"other"}, 1.0) == {"main": True}
+    assert not pid_alive(was["engine"])
+    assert adoption.stop_undeclared(folder, {"other"}, 1.0) == {}
+    assert adoption.stop_undeclared(folder / "nowhere", {"other"}, 1.0) == {}
