@@ -15,7 +15,6 @@ from controller.settings import Settings
 from controller.store.launches import Launch
 from protos import types_pb2
 
-PREPARES = frozenset(("preload", "clearing", "short_gap"))
 OWN = ("stop_timeout_seconds", "drain_seconds", "load_timeout_seconds", "disk_read_mbps", "gateway_linger_seconds")
 _CHANNELS_TAG = types_pb2.Plan.DESCRIPTOR.fields_by_name["channels"].number << 3 | 2
 
@@ -25,24 +24,26 @@ def channel_plan(
 ) -> bytes:
     """A channel's steps, the first of them since `since`, and every launch that they name. `names`: whether holders'
     names may go to the node."""
-    made: dict[str, types_pb2.Access] = {}
     named: dict[str, None] = {}
     out = types_pb2.ChannelPlan(channel=channel)
     add = out.steps.add
-    for index, (at, target, why, fallback, reservation, running) in enumerate(steps):
-        step = add(at_ms=since if index == 0 else at, why=why)
+    for at, target, why, fallback, reservation, running in steps:
+        wanted = instead = ""
         if target is not None:
-            step.target = target.identity
-            named[target.identity] = None
+            named[wanted := target.identity] = None
             if fallback is not None:
-                step.fallback = fallback.identity
-                named[fallback.identity] = None
-        if reservation is not None:
-            step.reservation_id = reservation.id
-            if running is not None:
-                step.access.CopyFrom(made.get(running.id) or made.setdefault(running.id, _access(running, names)))
-            elif why in PREPARES:
-                step.prepares_for_ms = reservation.start
+                named[instead := fallback.identity] = None
+        if reservation is None:
+            add(at_ms=at, target=wanted, why=why, fallback=instead)
+        elif running is None:
+            start = reservation.start
+            add(
+                at_ms=at, target=wanted, why=why, fallback=instead, reservation_id=reservation.id, prepares_for_ms=start
+            )
+        else:
+            step = add(at_ms=at, target=wanted, why=why, fallback=instead, reservation_id=reservation.id)
+            _fill(step.access, running, names)
+    out.steps[0].at_ms = since
     out.launches.extend(_launch(launches[identity]) for identity in named)
     return out.SerializeToString(deterministic=True)
 
@@ -85,16 +86,16 @@ def step_key(step: PlanStep) -> str:
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
-def _access(reservation: Reservation, names: bool) -> types_pb2.Access:
-    return types_pb2.Access(
-        reservation_id=reservation.id,
-        kind=reservation.kind,
-        holder_id=reservation.holder_id,
-        participant_ids=reservation.participant_ids,
-        holder_name=reservation.holder_name if names else "",
-        starts_at_ms=reservation.start,
-        ends_at_ms=reservation.end,
-    )
+def _fill(access: types_pb2.Access, reservation: Reservation, names: bool) -> None:
+    access.reservation_id = reservation.id
+    access.kind = reservation.kind
+    access.holder_id = reservation.holder_id
+    access.starts_at_ms = reservation.start
+    access.ends_at_ms = reservation.end
+    if reservation.participant_ids:
+        access.participant_ids.extend(reservation.participant_ids)
+    if names:
+        access.holder_name = reservation.holder_name
 
 
 def _launch(launch: Launch) -> types_pb2.Launch:

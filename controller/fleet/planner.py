@@ -24,7 +24,7 @@ from controller.fleet.live import Live
 from controller.fleet.planner_store import ChannelWrite, NodeWrite
 from controller.fleet.snapshot import ChannelState, NodeState, next_end, nodes_of, read_nodes
 from controller.scheduling.plan import HOUR, look_ahead, reaches_past
-from controller.scheduling.types import Decision, Millis, PlanStep
+from controller.scheduling.types import Decision, Millis
 from controller.settings import Settings
 from controller.store.session import Store
 
@@ -33,6 +33,7 @@ SLICE_SECONDS = 0.004
 BATCH_NODES = 32
 ALL = "*"
 PlanStamp = tuple[int, int, bytes, bytes]
+_Chosen = tuple[ChannelState, "_Channel", bytes]  # a channel, what is decided, its part of the plan
 
 
 @dataclass(slots=True)
@@ -261,7 +262,7 @@ class Planner:
         results = []
         began = time.perf_counter()
         for state in states:
-            chosen: list[tuple[ChannelState, Decision, tuple[PlanStep, ...], _Channel, bytes]] = []
+            chosen: list[_Chosen] = []
             for channel in state.channels:
                 chosen.append(self._decide_channel(state, channel, now))
                 if time.perf_counter() - began > SLICE_SECONDS:
@@ -270,9 +271,7 @@ class Planner:
             results.append(self._decide_node(state, chosen, now))
         return results
 
-    def _decide_channel(
-        self, state: NodeState, channel: ChannelState, now: Millis
-    ) -> tuple[ChannelState, Decision, tuple[PlanStep, ...], _Channel, bytes]:
+    def _decide_channel(self, state: NodeState, channel: ChannelState, now: Millis) -> _Chosen:
         decision, steps = look_ahead(channel.input, now)
         first, key = steps[0], step_key(steps[0])
         node = self._nodes.get(state.id)
@@ -290,12 +289,12 @@ class Planner:
             channel.name, decision, since, key, then.at if then else None, step_key(then) if then else None
         )
         names = self._settings.show_holders == "everyone"
-        return channel, decision, steps, record, channel_plan(channel.name, steps, since, channel.launches, names)
+        return channel, record, channel_plan(channel.name, steps, since, channel.launches, names)
 
     def _decide_node(
         self,
         state: NodeState,
-        chosen: list[tuple[ChannelState, Decision, tuple[PlanStep, ...], _Channel, bytes]],
+        chosen: list[_Chosen],
         now: Millis,
     ) -> _Result:
         plan = node_plan(state.name, (piece for *_, piece in chosen), self._settings, state.own_settings)
@@ -305,7 +304,8 @@ class Planner:
         write = NodeWrite(state.id, None if same else (generation, digest.hexdigest()))
         dues: list[Millis] = []
         lines: list[tuple[object, ...]] = []
-        for channel, decision, _steps, record, _piece in chosen:
+        for channel, record, _ in chosen:
+            decision = record.decision
             write.channels.append(_channel_write(channel, decision, record))
             if channel.step_key != record.key:
                 lines.append(_line(state, channel, decision, now))
@@ -315,7 +315,7 @@ class Planner:
                 dues.append((now // HOUR + 1) * HOUR)
         write.channels = [c for c in write.channels if not c.empty]
         due = min(dues, default=None)
-        channels = {channel.id: record for channel, _, _, record, _ in chosen}
+        channels = {channel.id: record for channel, record, _ in chosen}
         return _Result(_Node(state.id, state.name, generation, plan, digest.digest(), due, channels), write, lines)
 
     def _publish(self, result: _Result, now: Millis) -> None:
