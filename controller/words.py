@@ -61,6 +61,7 @@ WHY: dict[str, str] = {
     "override_by_until": N_("Override by %(by)s until %(until)s, or until a booking begins"),
     "default": N_("Default, open to all"),
     "default_until": N_("Default, open to all until %(until)s"),
+    "default_waits": N_("Default, open to all once it is ready"),
     "idle": N_("No default set, so nothing is loaded"),
 }
 FALLBACK_WHY: dict[str, str] = {

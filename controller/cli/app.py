@@ -43,7 +43,7 @@ class App:
         from controller.cli.client import Client
 
         url, key = self.credentials()
-        return Client(url, key, self.transport, timeout)
+        return Client(url, key, self.transport, timeout, self.when)
 
     def credentials(self) -> tuple[str, str]:
         """(URL, API key). A stored key goes only to the URL it was stored for."""

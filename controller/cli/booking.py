@@ -233,6 +233,7 @@ def _best(app: App, client: Client, body: dict[str, Any]) -> list[str]:
     """Channels on which the booking is possible as it is wished, best first: soonest ready, then fewest requests."""
     start = app.clock() if body["starts_at"] == "now" else times.from_api(body["starts_at"])
     ranked, problems = [], []
+    wanted = {"model": body.get("model"), "preset": body.get("preset")}
     held = _nodes_with(client, body.get("model"))
     for item in client.items("/channels"):
         name = channel_name(item)
@@ -246,7 +247,8 @@ def _best(app: App, client: Client, body: dict[str, Any]) -> list[str]:
         if check.get("problems"):
             problems.append(f"{name}: {_problem(check['problems'][0])}")
             continue
-        ready = check.get("ready_at")
+        there = item["phase"] == "ready" and not item.get("fallback") and item.get("running") == wanted
+        ready = None if there else check.get("ready_at")
         rank = (
             bool(check.get("exceeds_gpu_memory")),
             item["phase"] in ("unknown", "gone", "blocked", "retry_wait"),

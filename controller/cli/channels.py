@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 import time
 from typing import Any
 
 import click
 
-from controller.cli import times
+from controller.cli import sentence, times
 from controller.cli.app import App
 from controller.cli.client import Refused, path_of
 from controller.cli.options import CHANNEL, command, name_of, split_model
-from controller.words import CATEGORIES, PHASES
+from controller.words import PHASES
 
 
 @click.command()
@@ -168,21 +169,19 @@ def logs(app: App, name: str, follow: bool, previous: bool, size: int) -> None:
 
 
 def show_channels(app: App, items: list[dict[str, Any]]) -> None:
-    """The table of `channels` and `status`, with a line for what is wrong."""
-    rows = [
-        [
-            channel_name(c),
-            phase(c),
-            name_of(c.get("running") or c.get("target")),
-            c.get("why") or "",
-            app.when(c.get("until")),
-        ]
-        for c in items
-    ]
-    app.table(["channel", "state", "model", "why", "until"], rows, "No channels; a node brings them with its file.")
+    """Two lines a channel, readable at 80 columns: what runs, and why; a third for what is wrong."""
+    if not items:
+        click.echo("No channels; a node brings them with its file.")
+        return
+    width = max(len(channel_name(c)) for c in items)
+    columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else 80
     for item in items:
-        if item.get("failure"):
-            click.echo(f"{channel_name(item)}: {failure_line(app, item['failure'])}")
+        model = name_of(item.get("running") or item.get("target"))
+        click.echo(f"{channel_name(item):{width}}  {click.style(f'{phase(item):22}', **_style(item))}  {model}")
+        indent = " " * (width + 2)
+        told = sentence.failure(app, item) or (item.get("detail") if item["phase"] == "blocked" else "")
+        for text in filter(None, (sentence.why(app, item), told)):
+            click.echo(click.wrap_text(text, columns, indent, indent))
 
 
 def channel_name(item: dict[str, Any]) -> str:
@@ -201,19 +200,9 @@ def phase(item: dict[str, Any]) -> str:
     return str(PHASES[item["phase"]][0]).lower() if item["phase"] in PHASES else str(item["phase"])
 
 
-def failure_line(app: App, failure: dict[str, Any]) -> str:
-    """A failure in one line: cause, the engine's words, how often, the next try."""
-    cause = CATEGORIES.get(failure.get("category", ""), failure.get("category", ""))
-    reason = failure.get("reason") or ""
-    text = reason if reason.lower().startswith(cause.lower()[:12]) else f"{cause}. {reason}".strip()
-    count = failure.get("count") or 1
-    tries = f" Failed {count} times" if count > 1 else " Failed once"
-    return (
-        text.rstrip(".")
-        + "."
-        + tries
-        + (f"; next try at {app.when(failure['retry_at'])}." if failure.get("retry_at") else ".")
-    )
+def _style(item: dict[str, Any]) -> dict[str, Any]:
+    colours = {"ready": "green", "loading": "blue", "retry_wait": "red", "blocked": "red"}
+    return {"fg": "yellow" if item.get("fallback") else colours.get(item["phase"])}
 
 
 def _show(app: App, item: dict[str, Any]) -> None:
@@ -222,7 +211,7 @@ def _show(app: App, item: dict[str, Any]) -> None:
         ("state", phase(item)),
         ("target", name_of(item.get("target"))),
         ("running", name_of(item.get("running"))),
-        ("why", f"{item.get('why')}{' until ' + app.when(item['until']) if item.get('until') else ''}"),
+        ("why", sentence.why(app, item)),
         ("default", name_of({"model": item.get("default_model"), "preset": item.get("default_preset")})),
         ("preload lead", times.show_duration(item.get("preload_lead_seconds") or 0)),
         ("in flight", item.get("in_flight")),
@@ -231,7 +220,7 @@ def _show(app: App, item: dict[str, Any]) -> None:
     for head, text in lines:
         click.echo(f"{head:13} {text if text is not None else '-'}")
     if item.get("failure"):
-        click.echo(f"{'failure':13} {failure_line(app, item['failure'])}")
+        click.echo(f"{'failure':13} {sentence.failure(app, item)}")
 
 
 def _post(app: App, name: str, what: str, reason: str | None, said: str) -> None:

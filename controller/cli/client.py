@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.parse import quote, urlsplit
 
@@ -25,7 +25,16 @@ class Refused(click.ClickException):
 class Client:
     """`url` is the console's address, with or without /api/v1. Close it, or use it as a context manager."""
 
-    def __init__(self, url: str, key: str, transport: httpx.BaseTransport | None = None, timeout: float = 30) -> None:
+    def __init__(
+        self,
+        url: str,
+        key: str,
+        transport: httpx.BaseTransport | None = None,
+        timeout: float = 30,
+        when: Callable[[str | None], str] = str,
+    ) -> None:
+        """`when` shows a time of an answer to the person."""
+        self._when = when
         self.url = url.rstrip("/").removesuffix("/api/v1")
         parts = urlsplit(self.url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -85,7 +94,7 @@ class Client:
             ) from None
         if answer.is_success:
             return answer.json() if answer.content else {}
-        raise _refusal(answer, self.url)
+        raise _refusal(answer, self.url, self._when)
 
 
 def path_of(*parts: str) -> str:
@@ -97,7 +106,7 @@ def _clean(params: dict[str, Any]) -> dict[str, Any]:
     return {k: v for k, v in params.items() if v is not None}
 
 
-def _refusal(answer: httpx.Response, url: str) -> Refused:
+def _refusal(answer: httpx.Response, url: str, when: Callable[[str | None], str]) -> Refused:
     try:
         error = answer.json()["error"]
         message, code, details = str(error["message"]), str(error.get("code", "")), error.get("details")
@@ -111,23 +120,21 @@ def _refusal(answer: httpx.Response, url: str) -> Refused:
         whole = answer.json()
     except ValueError:
         whole = {}
-    lines = [message, *_ways_out(whole, details if isinstance(details, dict) else {})]
+    lines = [message, *_ways_out(whole, when)]
     return Refused("\n".join(lines), answer.status_code, code, details)
 
 
-def _ways_out(body: dict[str, Any], details: dict[str, Any]) -> list[str]:
-    """Problems, what is in the way, and the nearest free times, a line each (they stand beside `error` or below it)."""
-    lines: list[str] = []
-    for problem in body.get("problems") or details.get("problems") or []:
-        text = problem.get("message") or problem.get("code") if isinstance(problem, dict) else problem
-        if text and text not in lines:
-            lines.append(f"  - {text}")
+def _ways_out(body: dict[str, Any], when: Callable[[str | None], str]) -> list[str]:
+    """Problems, what is in the way, and the nearest free times, a line each."""
+    message = str(body.get("error", {}).get("message", ""))
+    problems = [str(p.get("message") if isinstance(p, dict) else p) for p in body.get("problems") or []]
+    lines = [f"  - {text}" for text in problems if text not in message]
     lines += [
-        f"  taken: {t.get('starts_at')} to {t.get('ends_at')} by {t.get('holder') or 'somebody'}"
-        for t in body.get("conflicts") or details.get("conflicts") or []
+        f"  taken: {when(t.get('starts_at'))} to {when(t.get('ends_at'))} by {t.get('holder') or 'somebody'} ({t.get('status')})"
+        for t in body.get("conflicts") or []
     ]
     lines += [
-        f"  free: {f.get('channel', '')} {f.get('starts_at')} to {f.get('ends_at')}"
-        for f in body.get("suggestions") or details.get("suggestions") or []
+        f"  free:  {f.get('channel', '')} from {when(f.get('starts_at'))} (--at {f.get('starts_at')})"
+        for f in body.get("suggestions") or []
     ]
     return lines

@@ -87,7 +87,7 @@ def _row(node: dict[str, Any]) -> list[Any]:
         node["name"],
         state + (", cordoned" if node.get("cordoned") else ""),
         node.get("version") or "-",
-        "-" if skew is None else f"{skew:+.1f} s",
+        "-" if skew is None else f"{round(skew, 1) + 0.0:+.1f} s",
         len(node.get("gpus") or []),
         len(node.get("channels") or []),
     ]

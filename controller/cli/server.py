@@ -105,7 +105,10 @@ def doctor(app: App) -> None:
             "SLOTSERVE_DRAIN_SECONDS + SLOTSERVE_STOP_TIMEOUT_SECONDS exceed SLOTSERVE_SWITCH_BUFFER_SECONDS: "
             "a switch may reach into a booking",
         )
-    add("database", _database_problem(chosen))
+    if chosen.database_url or chosen.state_dir.exists():
+        add("database", _database_problem(chosen))
+    else:
+        add(f"database: not on this machine ({chosen.state_dir} is not there)")
     _ask_controller(app, add)
     app.out(
         {"items": checks},

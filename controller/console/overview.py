@@ -281,6 +281,7 @@ class _Builder:
             running_model=said.running_model or "",
             override_by=by,
             override_until=channel.override_until,
+            waits=said.phase != "ready",
         )
 
 

@@ -26,7 +26,7 @@ _TICKS = re.compile(r'(<span data-tick="[^>]*>)[^<]*|(?<=<progress)( [^>]*?) val
 
 def register(app: Flask, ctx: Context) -> None:
     """Routes, filters, and what every template is given."""
-    app.jinja_env.filters.update(model=show.model_name, gb=show.gigabytes, duration=show.duration)
+    app.jinja_env.filters.update(model=show.model_name, gb=show.gigabytes, duration=show.duration, beyond=show.beyond)
     app.jinja_env.trim_blocks = app.jinja_env.lstrip_blocks = True
     app.jinja_env.globals.update(
         categories=CATEGORIES,

@@ -31,15 +31,16 @@ def why(
     running_model: str = "",
     override_by: str | None = None,
     override_until: int | None = None,
+    waits: bool = False,
 ) -> Markup:
-    """The sentence of a decision."""
+    """The sentence of a decision; `waits` = its model is not ready yet."""
     booking = decision.reservation
     facts: dict[str, object] = {}
     if decision.why == "override":
         key = "override" + ("_by" if override_by else "") + ("_until" if override_until else "")
         facts = {"by": override_by, "until": viewer.clock(override_until) if override_until else ""}
     elif decision.why == "default":
-        key = "default_until" if decision.until else "default"
+        key = "default_waits" if waits else "default_until" if decision.until else "default"
         facts = {"until": viewer.clock(decision.until) if decision.until else ""}
     elif decision.why == "idle" or booking is None:
         key = "idle" if decision.why == "idle" else "default"

@@ -96,6 +96,13 @@ def model_name(name: str | None) -> Markup:
     return Markup('<span class="mn" title="{}"><span>{}</span>{}</span>').format(name, name[:cut], tail)
 
 
+def beyond(reason: str, cause: str) -> str:
+    """The reason without the cause that stands before it already."""
+    if reason.lower().startswith(cause.lower()):
+        return reason[len(cause) :].lstrip(" .:;,")
+    return reason
+
+
 def anchor(*names: str) -> str:
     """An id for a page out of names."""
     return str(escape("ch-" + "-".join(re.sub(r"[^\w.-]", "_", n) for n in names)))

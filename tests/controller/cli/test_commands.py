@@ -1,0 +1,308 @@
+"""The command line against the real application in this process: what people and scripts see, and the exit status."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import httpx
+import pytest
+from click.testing import CliRunner, Result
+
+from controller.cli.app import App, credentials_file
+from controller.cli.main import COMMANDS, main
+from tests.console_scene import HOSTILE, Scene, scene
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Scene:
+    return scene(tmp_path, max_booking_hours=0)
+
+
+@pytest.fixture
+def run(world: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """`run("maya", "book", …)`: the command as that person (None: without a key)."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    for name in ("SLOTSERVE_URL", "SLOTSERVE_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+
+    def call(who: str | None, *args: str, **more: Any) -> Result:
+        app = App(httpx.WSGITransport(app=world.app), lambda: world.now, ZoneInfo("Asia/Shanghai"))
+        env = {"SLOTSERVE_URL": "http://controller.test", **({"SLOTSERVE_API_KEY": world.keys[who]} if who else {})}
+        return CliRunner().invoke(main, list(args), obj=app, env={**env, **more.pop("env", {})}, **more)
+
+    return call
+
+
+def test_every_command_has_help_and_none_breaks(run: Run) -> None:
+    for name in COMMANDS:
+        answer = run(None, name, "--help")
+        assert answer.exit_code == 0, answer.output
+        assert "Usage:" in answer.output
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["status", "channels", "nodes", "models", "presets", "bookings", "bookings --all", "keys", "users", "notifications", "audit", "usage",
+     "channel show gpu-a01/c6", "plan gpu-a01/c7", "slots Qwen3-32B-Q4_K_M --for 30m"],
+)  # fmt: skip
+def test_looking_works_for_people_and_for_scripts(run: Run, command: str) -> None:
+    people = run("lin", *command.split())
+    assert people.exit_code == 0, people.output
+    assert "\x1b" not in people.output  # no colours where it is no terminal
+    scripts = run("lin", *command.split(), "--json")
+    assert scripts.exit_code == 0, scripts.output
+    assert isinstance(json.loads(scripts.output), dict)
+    assert json.loads(run("lin", "--json", *command.split()).output) == json.loads(scripts.output)
+
+
+def test_status_says_why_in_words_within_80_columns(run: Run) -> None:
+    text = run("maya", "status").output
+    assert "maya (user), times in Asia/Shanghai" in text
+    assert "loading 84 of ~140 s" in text
+    channels = text[text.index("edge-t4/g0  ") :]
+    assert all(len(line) <= 80 for line in channels.splitlines())
+    flowing = " ".join(channels.split())
+    for sentence in (
+        "Preloading for you, from 14:30",
+        "Reserved by tomas until 16:00",
+        "The default answers for sofia while gpt-oss-120b-MXFP4 waits for its next try",
+        "Failed 9 times; next try at 14:32:38",
+        "Exclusive for 阿哲; nothing is loaded",
+        "Override by lin until 18:00, or until a booking begins",
+        "No default set, so nothing is loaded",
+        "No contact with its node",
+    ):
+        assert sentence in flowing
+
+
+def test_book_picks_a_channel_and_prints_how_to_call_it(run: Run, world: Scene) -> None:
+    answer = run("maya", "book", "Qwen3-32B-Q4_K_M", "--for", "30m", "--json")
+    assert answer.exit_code == 0, answer.output
+    made = json.loads(answer.output)
+    assert made["channel"] == "gpu-b01/g0"  # runs it already, and is free; c6 is taken, main and c7 run others
+    assert made["running"] is True
+    words = shlex.split(made["curl"])
+    assert words[:3] == ["curl", "-sS", "http://gpu-b01:8710/channels/g0/v1/chat/completions"]
+    assert f"Authorization: Bearer {world.keys['maya']}" in words
+    assert json.loads(words[-1])["model"] == "Qwen3-32B-Q4_K_M"
+    people = run("maya", "booking", "show", made["id"]).output
+    assert "gpu-b01/g0  Qwen3-32B-Q4_K_M  14:28:04–14:58:04 (Asia/Shanghai)  running" in people
+    assert "ready    at about" in people
+    assert "curl -sS" in people
+
+
+def test_book_at_a_time_with_a_preset_then_change_extend_and_cancel_it(run: Run) -> None:
+    book = [
+        "book",
+        "Qwen3-32B-Q4_K_M:long-context",
+        "--channel",
+        "gpu-a01/main",
+        "--at",
+        "tomorrow 9:00",
+        "--until",
+        "11:00",
+        "--note",
+        "batch",
+    ]
+    made = json.loads(run("tomas", *book, "--participant", "maya", "--json").output)
+    assert (made["starts_at"], made["ends_at"]) == ("2026-11-20T01:00:00Z", "2026-11-20T03:00:00Z")
+    assert (made["preset"], made["note"]) == ("long-context", "batch")
+    assert made["participant_names"] == ["maya"]
+    moved = json.loads(run("tomas", "booking", "edit", made["id"], "--at", "tomorrow 10:00", "--json").output)
+    assert (moved["starts_at"], moved["ends_at"]) == ("2026-11-20T02:00:00Z", "2026-11-20T04:00:00Z")
+    longer = json.loads(run("tomas", "booking", "extend", made["id"], "--by", "30m", "--json").output)
+    assert longer["ends_at"] == "2026-11-20T04:30:00Z"
+    assert run("maya", "booking", "cancel", made["id"]).exit_code == 1
+    gone = run("tomas", "booking", "cancel", made["id"])
+    assert gone.output == f"{made['id']} is cancelled (cancelled).\n"
+
+
+def test_a_taken_time_is_refused_with_ways_out(run: Run) -> None:
+    answer = run("tomas", "book", "Qwen3-32B-Q4_K_M", "--channel", "gpu-a01/c6", "--for", "1h")
+    assert answer.exit_code == 1
+    assert answer.stdout == ""
+    assert "taken: 12:00 to 16:00 by lin (approved)" in answer.stderr
+    assert "free:" in answer.stderr
+    assert "--at 2026-11-19T" in answer.stderr
+
+
+def test_no_free_channel_names_each_one(run: Run) -> None:
+    answer = run("tomas", "book", "gpt-oss-120b-MXFP4", "--for", "1h")
+    assert answer.exit_code == 1
+    assert "no channel is free for that at 14:28:04" in answer.stderr
+    assert "gpu-a02/tp4-a: " in answer.stderr
+    assert "free: --channel gpu-a02/tp4-a --at" in answer.stderr
+
+
+def test_check_writes_nothing(run: Run) -> None:
+    before = json.loads(run("tomas", "bookings", "--all", "--json").output)
+    good = run("tomas", "book", "Qwen3-32B-Q4_K_M", "--check", "--channel", "gpu-b01/g0", "--for", "30m")
+    assert (good.exit_code, good.output.startswith("gpu-b01/g0: free")) == (0, True)
+    bad = run("tomas", "book", "Qwen3-32B-Q4_K_M", "--check", "--channel", "gpu-a01/c6")
+    assert bad.exit_code == 1
+    assert json.loads(run("tomas", "bookings", "--all", "--json").output) == before
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (["book"], "Name a model, or --exclusive"),
+        (["book", "m", "--exclusive"], "Name a model, or --exclusive"),
+        (["book", "m", "--for", "soon"], "--for"),
+        (["book", "m", "--at", "2026-11-20T09:00"], "names no time zone"),
+        (["book", "m", "--channel", "nowhere"], "node/name"),
+        (["channel", "override", "gpu-a01/c6"], "Name a model, or --unload, or --clear"),
+        (["booking", "extend", "x"], "--by 30m"),
+        (["booking", "reject", "x"], "--reason"),
+        (["preset", "add", "nocolon", "--engine", "llama.cpp"], "MODEL:PRESET"),
+        (["nonsense"], "No such command"),
+    ],
+)
+def test_wrong_usage_is_2(run: Run, args: list[str], says: str) -> None:
+    answer = run("maya", *args)
+    assert answer.exit_code == 2
+    assert says in answer.stderr
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (["channel", "show", "gpu-a01/none"], "there is no channel gpu-a01/none"),
+        (["channel", "override", "gpu-a01/c6", "--unload"], "only an administrator"),
+        (["booking", "show", "none"], "there is no booking none"),
+        (["book", "No-Such-Model", "--channel", "gpu-a01/c6", "--at", "tomorrow 9:00"], "No-Such-Model"),
+        (["book", "Qwen3-32B-Q4_K_M", "--channel", "gpu-a01/main", "--at", "9:00"], "already over"),
+        (["audit"], "only an administrator"),
+        (["preset", "edit", "a:b", "--args", "-c 1"], "no preset a:b"),
+        (["user", "disable", "nobody", "--yes"], "nobody is called nobody"),
+    ],
+)
+def test_refusals_are_1_with_the_reason_on_stderr(run: Run, args: list[str], says: str) -> None:
+    answer = run("maya", *args)
+    assert answer.exit_code == 1
+    assert answer.stdout == ""
+    assert says in answer.stderr
+    assert "Traceback" not in answer.stderr
+
+
+def test_without_a_key_and_with_a_wrong_one(run: Run) -> None:
+    for env in ({}, {"SLOTSERVE_API_KEY": "sk-ss-wrong"}):
+        answer = run(None, "status", env=env)
+        assert answer.exit_code == 1
+        assert "slotserve login" in answer.stderr
+
+
+def test_nobody_answers() -> None:
+    answer = CliRunner().invoke(main, ["status"], env={"SLOTSERVE_URL": "http://127.0.0.1:1", "SLOTSERVE_API_KEY": "x"})
+    assert answer.exit_code == 1
+    assert "cannot reach http://127.0.0.1:1" in answer.stderr
+    wrong = CliRunner().invoke(main, ["status"], env={"SLOTSERVE_URL": "controller"})
+    assert "is not an address" in wrong.stderr
+
+
+def test_administrators_set_override_and_presets(run: Run) -> None:
+    assert (
+        run(
+            "lin", "channel", "set", "gpu-a01/main", "--default", "Qwen3-32B-Q4_K_M:long-context", "--lead", "5m"
+        ).exit_code
+        == 0
+    )
+    item = json.loads(run("lin", "channel", "show", "gpu-a01/main", "--json").output)
+    assert (item["default_model"], item["default_preset"], item["preload_lead_seconds"]) == (
+        "Qwen3-32B-Q4_K_M",
+        "long-context",
+        300,
+    )
+    assert run("lin", "channel", "override", "gpu-a01/main", "--unload", "--for", "1h").exit_code == 0
+    item = json.loads(run("lin", "channel", "show", "gpu-a01/main", "--json").output)
+    assert (item["why"], item["target"], item["override"]["until"]) == ("override", None, "2026-11-19T07:28:04Z")
+    assert run("lin", "channel", "override", "gpu-a01/main", "--clear").exit_code == 0
+    added = run(
+        "lin",
+        "preset",
+        "add",
+        "Qwen3-32B-FP8:short",
+        "--engine",
+        "llama.cpp",
+        "--args",
+        "-c 4096 --port 9",
+        "--load-timeout",
+        "20m",
+    )
+    assert added.exit_code == 0, added.output
+    assert "Dropped --port" in added.output
+    assert "Qwen3-32B-FP8:short" in run("lin", "presets").output
+    assert run("lin", "preset", "edit", "Qwen3-32B-FP8:short", "--args", "-c 8192").exit_code == 0
+    assert run("lin", "preset", "remove", "Qwen3-32B-FP8:short").exit_code == 0
+
+
+def test_people_and_keys(run: Run, world: Scene) -> None:
+    made = json.loads(run("lin", "user", "add", "chen", "--json").output)
+    assert made["role"] == "user"
+    world.keys["chen"] = made["api_key"]
+    assert json.loads(run("chen", "status", "--json").output)["me"]["name"] == "chen"
+    secret = run("chen", "key", "create", "laptop", "--expires", "+30d")
+    assert secret.stdout.startswith("sk-ss-")  # alone on stdout
+    assert run("chen", "key", "revoke", "laptop").exit_code == 0
+    assert run("lin", "user", "edit", "chen", "--role", "approver").exit_code == 0
+    assert run("lin", "user", "disable", "chen", "--yes").exit_code == 0
+    assert run("chen", "status").exit_code == 1
+
+
+def test_login_stores_a_private_file_and_its_key_goes_nowhere_else(run: Run, world: Scene) -> None:
+    answer = run(None, "login", "--key", world.keys["maya"])
+    assert answer.output.startswith("Signed in as maya (user)")
+    file = credentials_file()
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert json.loads(run(None, "status", "--json").output)["me"]["name"] == "maya"
+    elsewhere = run(None, "status", env={"SLOTSERVE_URL": "http://other.test"})
+    assert elsewhere.exit_code == 1
+    assert run(None, "login", "--key", "sk-ss-wrong").exit_code == 1
+    assert json.loads(file.read_text())["api_key"] == world.keys["maya"]
+
+
+def test_the_first_administrator_is_made_on_the_machine_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    env = {"SLOTSERVE_STATE_DIR": str(tmp_path / "state"), "SLOTSERVE_URL": None, "SLOTSERVE_API_KEY": None}
+    early = CliRunner().invoke(main, ["user", "add", "root", "--admin"], env=env)
+    assert early.exit_code == 1
+    assert "slotserve migrate" in early.stderr
+    assert CliRunner().invoke(main, ["migrate"], env=env).exit_code == 0
+    made = CliRunner().invoke(main, ["user", "add", "root", "--admin", "--password", "long enough", "--json"], env=env)
+    assert made.exit_code == 0, made.output
+    assert json.loads(made.output)["api_key"].startswith("sk-ss-")
+    again = CliRunner().invoke(main, ["user", "add", "root2", "--admin"], env=env)
+    assert again.exit_code == 1
+    assert "there is an administrator already" in again.stderr
+
+
+def test_settings_say_where_from(tmp_path: Path) -> None:
+    file = tmp_path / "drain"
+    file.write_text("12\n")
+    env = {
+        "SLOTSERVE_DRAIN_SECONDS_FILE": str(file),
+        "SLOTSERVE_TICK_SECONDS": "2",
+        "SLOTSERVE_DATABASE_URL": "postgresql://u:secret@h/d",
+    }
+    items = {
+        i["variable"]: i for i in json.loads(CliRunner().invoke(main, ["settings", "--json"], env=env).output)["items"]
+    }
+    assert (items["SLOTSERVE_DRAIN_SECONDS"]["value"], items["SLOTSERVE_DRAIN_SECONDS"]["origin"]) == (12, str(file))
+    assert (items["SLOTSERVE_TICK_SECONDS"]["value"], items["SLOTSERVE_TICK_SECONDS"]["origin"]) == (2, "environment")
+    assert items["SLOTSERVE_STOP_TIMEOUT_SECONDS"]["origin"] == "default"
+    assert "secret" not in items["SLOTSERVE_DATABASE_URL"]["value"]
+    wrong = CliRunner().invoke(main, ["settings"], env={"SLOTSERVE_TICK_SECONDS": "fast"})
+    assert (wrong.exit_code, "SLOTSERVE_TICK_SECONDS" in wrong.stderr) == (1, True)
+
+
+def test_names_cannot_steer_the_terminal(run: Run, world: Scene) -> None:
+    answer = run("lin", "models")
+    assert HOSTILE in answer.output

@@ -1,0 +1,28 @@
+"""What there is to translate: every marked text of the controller's source and the console's templates."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from babel.messages.extract import extract_from_file
+
+CONTROLLER = Path(__file__).parents[1] / "controller"
+KEYWORDS = {"_": None, "gettext": None, "ngettext": (1, 2), "N_": None, "raw": None}
+
+
+def texts() -> set[str | tuple[str, str]]:
+    """Message ids; (singular, plural) where a text has two forms."""
+    found: set[str | tuple[str, str]] = set()
+    for path in [*(CONTROLLER / "console").glob("*.py"), CONTROLLER / "words.py"]:
+        found.update(m[1] for m in extract_from_file("python", path, KEYWORDS) if m[1])
+    options = {"trimmed": "false", "newstyle_gettext": "true"}
+    for path in (CONTROLLER / "console" / "templates").rglob("*.html"):
+        found.update(
+            m[1] for m in extract_from_file("jinja2.ext:babel_extract", path, KEYWORDS, options=options) if m[1]
+        )
+    return {m if isinstance(m, str) else (m[0], m[1]) for m in found if isinstance(m, (str, tuple))}
+
+
+if __name__ == "__main__":
+    for text in sorted(texts(), key=str):
+        print(repr(text))
