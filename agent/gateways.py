@@ -54,6 +54,7 @@ class Gateways:
         self._changed = asyncio.Condition()
         self._flush_due = False
         self._server: asyncio.AbstractServer | None = None
+        self._serving: set[asyncio.Task[Any]] = set()
 
     # life
 
@@ -76,6 +77,8 @@ class Gateways:
             link.close()
         if self._server is not None:
             await self._server.wait_closed()
+        if self._serving:
+            await asyncio.wait(self._serving, timeout=1.0)
 
     @property
     def connected(self) -> int:
@@ -190,6 +193,10 @@ class Gateways:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         link = _Link(writer)
+        task = asyncio.current_task()
+        assert task is not None
+        self._serving.add(task)
+        task.add_done_callback(self._serving.discard)
         try:
             while line := await reader.readline():
                 try:

@@ -97,7 +97,7 @@ def bind(address: str) -> socket.socket:
         if address.startswith("unix:"):
             return _bind_unix(address.removeprefix("unix:"))
         host, colon, port = address.rpartition(":")
-        if not colon or not port.isdigit():
+        if not colon or not port.isdigit() or int(port) > 65535:
             raise ListenError(f"gateway.listen: {address!r} is not host:port, [v6]:port or unix:/path")
         host = host.removeprefix("[").removesuffix("]")
         family, kind, proto, _, where = socket.getaddrinfo(

@@ -1,0 +1,240 @@
+"""What is refused at the door, and that no way of splitting a request changes its answer."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+import pytest
+
+from tests.fakes.gateway_rig import Rig, chat, read_answer, request, run
+
+AUTH = b"Authorization: Bearer sk-ss-tomas\r\n"
+LINE = b"POST /v1/chat/completions HTTP/1.1\r\n"
+START = LINE + b"Host: g\r\n" + AUTH
+HEADS = {
+    "both length headers": START + b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    "both, the other way round": START + b"Transfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\n",
+    "differing lengths": START + b"Content-Length: 2\r\nContent-Length: 3\r\n\r\n{} ",
+    "the same length twice": START + b"Content-Length: 2\r\nContent-Length: 2\r\n\r\n{}",
+    "list of lengths": START + b"Content-Length: 2, 2\r\n\r\n{}",
+    "signed length": START + b"Content-Length: +2\r\n\r\n{}",
+    "negative length": START + b"Content-Length: -2\r\n\r\n{}",
+    "hexadecimal length": START + b"Content-Length: 0x2\r\n\r\n{}",
+    "endless length": START + b"Content-Length: 99999999999999999999999\r\n\r\n{}",
+    "empty length": START + b"Content-Length:\r\n\r\n{}",
+    "folded header": START + b"X-A: b\r\n c\r\nContent-Length: 2\r\n\r\n{}",
+    "bare LF in the head": START + b"X-A: b\nContent-Length: 2\r\n\r\n{}",
+    "bare LF everywhere": (START + b"Content-Length: 2\r\n\r\n{}").replace(b"\r\n", b"\n"),
+    "bare CR in a value": START + b"X-A: b\rc\r\nContent-Length: 2\r\n\r\n{}",
+    "NUL in a value": START + b"X-A: b\0c\r\nContent-Length: 2\r\n\r\n{}",
+    "space before the colon": START + b"Content-Length : 2\r\n\r\n{}",
+    "no header name": START + b": x\r\nContent-Length: 2\r\n\r\n{}",
+    "two codings": START + b"Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+    "unknown coding": START + b"Transfer-Encoding: gzip\r\n\r\n0\r\n\r\n",
+    "coding twice": START + b"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    "identity": START + b"Transfer-Encoding: identity\r\nContent-Length: 2\r\n\r\n{}",
+    "coding with a tab": START + b"Transfer-Encoding:\x0bchunked\r\n\r\n0\r\n\r\n",
+    "coding in HTTP/1.0": START.replace(b"1.1", b"1.0") + b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    "no Host": LINE + AUTH + b"Content-Length: 2\r\n\r\n{}",
+    "two Hosts": LINE + b"Host: a\r\nHost: b\r\n" + AUTH + b"Content-Length: 2\r\n\r\n{}",
+    "Host with a path": LINE + b"Host: a/b\r\n" + AUTH + b"Content-Length: 2\r\n\r\n{}",
+    "Host with user": LINE + b"Host: a@b\r\n" + AUTH + b"Content-Length: 2\r\n\r\n{}",
+    "absolute form": b"POST http://g/v1/chat/completions HTTP/1.1\r\nHost: g\r\n"
+    + AUTH
+    + b"Content-Length: 2\r\n\r\n{}",
+    "asterisk": b"OPTIONS * HTTP/1.1\r\nHost: g\r\n" + AUTH + b"\r\n",
+    "CONNECT": b"CONNECT g:1 HTTP/1.1\r\nHost: g:1\r\n" + AUTH + b"\r\n",
+    "no version": b"GET /v1/models\r\n\r\n",
+    "version 0.9": b"GET /v1/models HTTP/0.9\r\nHost: g\r\n\r\n",
+    "version 2.0": b"GET /v1/models HTTP/2.0\r\nHost: g\r\n\r\n",
+    "HTTP/2 preface": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    "TLS": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+    "not HTTP": b"hello there\r\n\r\n",
+    "lower case method": b"get /v1/models HTTP/1.1\r\nHost: g\r\n\r\n",
+    "two keys": START + b"Authorization: Bearer sk-ss-maya\r\nContent-Length: 2\r\n\r\n{}",
+    "unknown expectation": START + b"Expect: 200-ok\r\nContent-Length: 2\r\n\r\n{}",
+    "long head": START + b"X-A: " + b"a" * 33_000 + b"\r\nContent-Length: 2\r\n\r\n{}",
+    "head without end": START + b"X-A: " + b"a" * 100_000,
+    "long target": b"GET /v1/models?" + b"a" * 33_000 + b" HTTP/1.1\r\nHost: g\r\n" + AUTH + b"\r\n",
+    "many headers": START + b"".join(b"X-%d: a\r\n" % i for i in range(4000)) + b"Content-Length: 2\r\n\r\n{}",
+    "chunk without a size": START + b"Transfer-Encoding: chunked\r\n\r\n\r\n{}\r\n0\r\n\r\n",
+    "chunk with 0x": START + b"Transfer-Encoding: chunked\r\n\r\n0x2\r\n{}\r\n0\r\n\r\n",
+    "chunk with bare LF": START + b"Transfer-Encoding: chunked\r\n\r\n2\n{}\n0\n\n",
+    "chunk that is longer than said": START + b"Transfer-Encoding: chunked\r\n\r\n2\r\n{} \r\n0\r\n\r\n",
+    "endless chunk": START + b"Transfer-Encoding: chunked\r\n\r\nfffffffffffffffff\r\n{}\r\n0\r\n\r\n",
+}
+BODIES = {
+    "not JSON": (b"hello", "not JSON"),
+    "cut short": (b'{"model": "auto"', "not JSON"),
+    "a list": (b'["model"]', "object"),
+    "a string": (b'"model"', "object"),
+    "model is a number": (b'{"model": 7}', "'model'"),
+    "model is an object": (b'{"model": {"a": 1}}', "'model'"),
+    "two models": (b'{"model": "auto", "model": "default-model"}', "more than once"),
+    "two models, one escaped": (b'{"model": "auto", "mod\\u0065l": "default-model"}', "more than once"),
+    "deep": (b'{"a": ' + b"[" * 30_000 + b"]" * 30_000 + b"}", "not JSON"),
+    "UTF-16": ('{"model": "auto"}'.encode("utf-16"), "JSON"),
+    "bad UTF-8": (b'{"model": "\xff"}', "not JSON"),
+    "lone surrogate": (b'{"model": "\\ud800"}', "JSON"),
+    "long, not JSON": (b"x" * 300_000, "object"),
+    "long, cut short": (b'{"messages": "' + b"x" * 300_000, "too early"),
+    "long, model is a number": (b'{"a": "' + b"x" * 300_000 + b'", "model": 7}', "'model'"),
+    "long, no colon": (b'{"a" "' + b"x" * 300_000 + b'"}', "not JSON"),
+    "empty": (b"", "empty"),
+    "blank": (b" \r\n", "empty"),
+}
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_malformed_heads_are_refused_and_the_connection_closed(name: str) -> None:
+    async def test(rig: Rig) -> None:
+        await rig.serve_default()
+        reader, writer = await rig.open(HEADS[name])
+        answer = await read_answer(reader)
+        assert 400 <= answer.status < 500 or answer.status == 505
+        assert set(answer.json()["error"]) >= {"message", "type", "param", "code"}
+        assert answer.headers["connection"] == "close"
+        assert await asyncio.wait_for(reader.read(), 5) == b""
+        writer.close()
+        assert rig.engine.seen == []
+        await rig.drained()
+        assert (await rig.call()).status == 200, "the gateway goes on"
+
+    run(test)
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_bodies_that_are_refused(name: str) -> None:
+    body, word = BODIES[name]
+
+    async def test(rig: Rig) -> None:
+        await rig.serve_default()
+        answer = await rig.raw(request("/v1/chat/completions", headers=f"Content-Length: {len(body)}\r\n") + body)
+        assert (answer.status, answer.json()["error"]["type"]) == (400, "invalid_request_error")
+        assert word in answer.json()["error"]["message"]
+        assert rig.engine.seen == []
+        chunked = request("/v1/chat/completions", headers="Transfer-Encoding: chunked\r\n")
+        pieces = b"%x\r\n%b\r\n" % (len(body), body) if body else b""
+        assert (await rig.raw(chunked + pieces + b"0\r\n\r\n")).status == 400
+        await rig.drained()
+
+    run(test)
+
+
+def test_a_body_without_a_model_is_auto() -> None:
+    async def test(rig: Rig) -> None:
+        await rig.serve_default()
+        for body in (b"{}", b'{"messages": []}', b'{"model": null}', b'{"model": ""}', b' {"a": {"model": "x"}}'):
+            answer = await rig.raw(request("/v1/chat/completions", body))
+            assert (answer.status, answer.json()["model"]) == (200, "default-model"), body
+
+    run(test)
+
+
+def test_body_beyond_the_limit_without_a_model() -> None:
+    async def test(rig: Rig) -> None:
+        await rig.serve_default()
+        body = b'{"messages": "' + b"x" * 3_000_000 + b'", "model": "auto"}'
+        answer = await rig.raw(request("/v1/chat/completions", body))
+        assert (answer.status, answer.code) == (413, "body_too_large")
+        first = b'{"model": "auto", "messages": "' + b"x" * 3_000_000 + b'"}'
+        assert (await rig.raw(request("/v1/chat/completions", first))).status == 200
+        assert len(rig.engine.seen[0].body) == len(first) + len("default-model") - len("auto")
+
+    run(test, body_limit=1_000_000)
+
+
+def test_every_request_split_at_every_byte() -> None:
+    plain = chat(headers="X-Odd: a\r\n")
+    body = b'{"messages": [], "model": "default-model"}'
+    chunked = request("/v1/chat/completions", headers="Transfer-Encoding: chunked\r\n") + b"".join(
+        b"%x\r\n%b\r\n" % (len(x), x) for x in (body[:7], body[7:30], body[30:])
+    )
+    chunked += b"0\r\nX-Trailer: a\r\n\r\n"
+
+    async def test(rig: Rig) -> None:
+        await rig.serve_default()
+        for data in (plain, chunked):
+            sides = asyncio.Semaphore(32)
+
+            async def at(place: int, data: bytes = data, sides: asyncio.Semaphore = sides) -> None:
+                async with sides:
+                    answer = await rig.raw(data[:place], data[place:])
+                    assert (answer.status, answer.json()["model"]) == (200, "default-model"), place
+
+            await asyncio.gather(*(at(place) for place in range(1, len(data))))
+            answer = await rig.raw(*(data[i : i + 1] for i in range(len(data))))
+            assert answer.status == 200
+        bodies = {seen.body for seen in rig.engine.seen}
+        assert bodies == {body, chat().partition(b"\r\n\r\n")[2].replace(b'"auto"', b'"default-model"')}
+        await rig.drained()
+
+    run(test)
+
+
+def test_random_bytes_never_harm() -> None:
+    async def test(rig: Rig) -> None:
+        await rig.serve_default()
+        dice = random.Random(7)
+        good = chat()
+        for _ in range(300):
+            data = bytearray(good)
+            for _ in range(dice.randrange(1, 6)):
+                place = dice.randrange(len(data))
+                data[place : place + dice.randrange(3)] = bytes(dice.randrange(256) for _ in range(dice.randrange(3)))
+            reader, writer = await rig.open(bytes(data))
+            if writer.can_write_eof():
+                writer.write_eof()
+            await asyncio.wait_for(reader.read(), 5)
+            writer.close()
+        await rig.drained()
+        assert (await rig.call()).status == 200
+
+    run(test)
+
+
+def test_upgrade_offers_are_answered_in_http_1() -> None:
+    async def test(rig: Rig) -> None:
+        await rig.serve_default()
+        offer = "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n"
+        data = chat(headers=offer)
+        assert (await rig.raw(data)).status == 200
+        assert (await rig.raw(*(data[i : i + 1] for i in range(len(data))))).status == 200
+        assert "upgrade" not in rig.engine.seen[0].headers
+        assert (await rig.get("/v1/models", headers=offer)).status == 200
+        web = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: eA==\r\nSec-WebSocket-Version: 13\r\n"
+        answer = await rig.get("/v1/realtime", headers=web)
+        assert (answer.status, answer.code) == (501, "not_supported")
+
+    run(test)
+
+
+def test_expect_100_continue() -> None:
+    async def test(rig: Rig) -> None:
+        await rig.serve_default()
+        head, _, body = chat(headers="Expect: 100-continue\r\n").partition(b"\r\n\r\n")
+        reader, writer = await rig.open(head + b"\r\n\r\n")
+        assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+        writer.write(body)
+        assert (await read_answer(reader)).status == 200
+        writer.close()
+        refused = await rig.raw(head.replace(b"sk-ss-tomas", b"sk-ss-wrong") + b"\r\n\r\n")
+        assert (refused.status, refused.headers["connection"]) == (401, "close")
+
+    run(test)
+
+
+def test_a_refused_request_leaves_the_connection_usable() -> None:
+    async def test(rig: Rig) -> None:
+        await rig.serve_default()
+        reader, writer = await rig.open(b"")
+        for data, status in ((chat(model="nonsense"), 404), (chat(who="eve"), 401), (chat(), 200)):
+            head, _, body = data.partition(b"\r\n\r\n")
+            writer.write(head + b"\r\n\r\n")
+            await asyncio.sleep(0.01)
+            writer.write(body)
+            assert (await read_answer(reader)).status == status
+        writer.close()
+
+    run(test)

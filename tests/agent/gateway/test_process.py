@@ -1,0 +1,287 @@
+"""The gateway as a process of its own: its sockets, its signals, its memory, and life without an agent."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from agent.gateways import Gateways
+from tests.fakes.gateway_rig import Rig, chat, read_answer, step, target
+from tests.fakes.stub_engine import StubEngine, stream_for_ever
+from tests.parts import Child, start, wait_until
+
+pytestmark = pytest.mark.system
+RUN = "import sys\nfrom agent.gateway.main import run\nfrom agent.settings import AgentSettings\nsys.exit(run(AgentSettings()))"
+
+
+class Place:
+    """A state folder with a node file, what an agent left in it, and a stub engine's socket."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.engine = StubEngine(folder / "engine.sock")
+        self.log = folder / "gateway.log"
+        self.env = {
+            "PATH": os.environ["PATH"],
+            "PYTHONPATH": str(Path.cwd()),
+            "SLOTSERVE_NODE_FILE": str(folder / "node.toml"),
+            "SLOTSERVE_AGENT_STATE_DIR": str(folder / "state"),
+        }
+        self.listen(f"unix:{folder}/gateway.sock", "127.0.0.1:0", "[::1]:0")
+
+    def listen(self, *addresses: str) -> None:
+        (self.folder / "node.toml").write_text(f'node = "n"\n[gateway]\nlisten = {json.dumps(list(addresses))}\n')
+
+    def entry(self, **more: Any) -> dict[str, Any]:
+        fake = Rig.__new__(Rig)
+        fake.engine = self.engine
+        return Rig.entry(fake, serving=target(), **{"steps": [step(0, target())], **more})
+
+    def save(self) -> None:
+        """What an agent that is away has left."""
+        saved = self.folder / "state" / "gateway"
+        saved.mkdir(parents=True)
+        table = {"type": "table", "version": 1, "clock": None, "settings": {}, "channels": [self.entry()]}
+        (saved / "table.json").write_text(json.dumps(table))
+        (saved / "keys.json").write_text(json.dumps({"type": "keys", "keys": Rig.keys()}))
+
+    @contextmanager
+    def gateway(self, **env: str) -> Iterator[Child]:
+        child = start([sys.executable, "-c", RUN], self.log, {**self.env, **env})
+        try:
+            wait_until(lambda: self.answers() or not child.alive(), 10, "the gateway answers")
+            yield child
+        finally:
+            child.stop()
+
+    def answers(self) -> bool:
+        try:
+            with httpx.Client(transport=httpx.HTTPTransport(uds=str(self.folder / "gateway.sock"))) as client:
+                return client.get("http://g/healthz").status_code == 200
+        except httpx.HTTPError:
+            return False
+
+    async def dial(self, data: bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        reader, writer = await asyncio.open_unix_connection(str(self.folder / "gateway.sock"))
+        writer.write(data)
+        return reader, writer
+
+
+@pytest.fixture
+def place() -> Iterator[Place]:
+    folder = Path(tempfile.mkdtemp(prefix="ssgp"))
+    yield Place(folder)
+    shutil.rmtree(folder)
+
+
+def test_serves_from_what_the_agent_left_and_is_small(place: Place) -> None:
+    async def test() -> None:
+        await place.engine.start()
+        place.save()
+        with place.gateway() as child:
+            for _ in range(50):
+                reader, writer = await place.dial(chat())
+                assert (await read_answer(reader)).status == 200
+                writer.close()
+            status = Path(f"/proc/{child.pid}/status").read_text()
+            resident = int(re.search(r"VmRSS:\s+(\d+) kB", status).group(1)) / 1024  # type: ignore[union-attr]
+            assert resident < 60, f"{resident:.0f} MB"
+            log = place.log.read_text()
+        log = place.log.read_text()
+        assert "outcome=ok" in log
+        assert "sk-ss" not in log
+        await place.engine.stop()
+
+    asyncio.run(test())
+
+
+def test_sigterm_accepts_nothing_more_and_finishes_what_runs(place: Place) -> None:
+    async def test() -> None:
+        await place.engine.start()
+        place.engine.behaviour = stream_for_ever
+        place.save()
+        with place.gateway() as child:
+            idle_reader, idle_writer = await place.dial(b"")
+            reader, writer = await place.dial(chat(True))
+            await reader.readuntil(b"\r\n\r\n")
+            child.signal(signal.SIGTERM)
+            assert await asyncio.wait_for(idle_reader.read(), 5) == b""
+            await asyncio.sleep(0.1)
+            with pytest.raises(OSError):
+                await place.dial(b"")
+            for _ in range(20):
+                assert await asyncio.wait_for(reader.readuntil(b"\n\n"), 5)
+            assert child.alive()
+            place.engine.seen[-1].writer.transport.abort()
+            await asyncio.wait_for(reader.read(), 5)
+            assert await asyncio.to_thread(child.wait, 5) == 0
+            idle_writer.close()
+            writer.close()
+        await place.engine.stop()
+
+    asyncio.run(test())
+
+
+def test_linger_ends(place: Place) -> None:
+    async def test() -> None:
+        await place.engine.start()
+        place.engine.behaviour = stream_for_ever
+        place.save()
+        with place.gateway(SLOTSERVE_GATEWAY_LINGER_SECONDS="0.3") as child:
+            reader, writer = await place.dial(chat(True))
+            await reader.readuntil(b"\r\n\r\n")
+            child.signal(signal.SIGTERM)
+            assert await asyncio.to_thread(child.wait, 5) == 0
+            writer.close()
+        await place.engine.stop()
+
+    asyncio.run(test())
+
+
+def test_agent_killed_and_started_again_is_invisible_to_a_stream(place: Place) -> None:
+    async def test() -> None:
+        await place.engine.start()
+        place.engine.behaviour = stream_for_ever
+        agent = Gateways(place.folder / "state", place.folder / "state" / "run")
+        await agent.start()
+        agent.set_keys(Rig.keys())
+        agent.publish("main", place.entry())
+        process = start([sys.executable, "-c", RUN], place.log, place.env)
+        try:
+            await Rig.until(lambda: agent.connected, 10)
+            await asyncio.sleep(0.1)
+            reader, writer = await place.dial(chat(True))
+            assert b"200 OK" in await reader.readuntil(b"\r\n\r\n")
+            await agent.close_server()
+            (place.folder / "state" / "run" / "agent.sock").unlink(missing_ok=True)
+            for _ in range(20):
+                await asyncio.wait_for(reader.readuntil(b"\n\n"), 5)
+            second, second_writer = await place.dial(chat(True))
+            assert b"200 OK" in await second.readuntil(b"\r\n\r\n")
+            agent = Gateways(place.folder / "state", place.folder / "state" / "run")
+            await agent.start()
+            assert await agent.close("main") == 2, "counts from before the restart are known before zero means zero"
+            agent.cut("main", 5)
+            await asyncio.wait_for(agent.wait_drained("main"), 5)
+            for each in (reader, second):
+                assert b'"code":"model_switching"' in await asyncio.wait_for(each.read(), 5)
+            writer.close()
+            second_writer.close()
+        finally:
+            process.stop()
+        await agent.close_server()
+        await place.engine.stop()
+
+    asyncio.run(test())
+
+
+def test_engine_killed_in_mid_stream(place: Place) -> None:
+    async def test() -> None:
+        place.save()
+        script = (
+            "import asyncio, sys\nfrom pathlib import Path\n"
+            "from tests.fakes.stub_engine import StubEngine, stream_for_ever\n"
+            "async def main():\n"
+            "    engine = StubEngine(Path(sys.argv[1]))\n"
+            "    engine.behaviour = stream_for_ever\n"
+            "    await engine.start()\n"
+            "    await asyncio.Event().wait()\n"
+            "asyncio.run(main())\n"
+        )
+        engine = start([sys.executable, "-c", script, str(place.engine.path)], place.folder / "e.log", place.env)
+        try:
+            wait_until(place.engine.path.exists, 10, "the engine listens")
+            with place.gateway():
+                reader, writer = await place.dial(chat(True))
+                await reader.readuntil(b"\n\n")
+                engine.signal(signal.SIGKILL)
+                rest = await asyncio.wait_for(reader.read(), 5)
+                assert not rest.endswith(b"0\r\n\r\n"), "no clean end"
+                writer.close()
+                reader, writer = await place.dial(chat(True))
+                answer = await read_answer(reader)
+                assert answer.status in (502, 503)  # a connection that was still in its queue is reset
+                assert answer.code == "model_failed"
+                writer.close()
+        finally:
+            engine.stop()
+
+    asyncio.run(test())
+
+
+def test_sockets_handed_over(place: Place) -> None:
+    door = socket.socket()
+    door.bind(("127.0.0.1", 0))
+    door.listen()
+    port = door.getsockname()[1]
+    place.save()
+    script = (
+        "import os, sys\nos.dup2(int(sys.argv[1]), 3)\nos.environ |= {'LISTEN_PID': str(os.getpid()), 'LISTEN_FDS': '1'}\n"
+        + RUN
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", script, str(door.fileno())],
+        env=place.env,
+        pass_fds=[door.fileno()],
+        start_new_session=True,
+    )
+    door.close()
+    try:
+        answer = httpx.get(f"http://127.0.0.1:{port}/healthz", timeout=10)
+        assert answer.json()["status"] == "ok"
+    finally:
+        process.terminate()
+        assert process.wait(10) == 0
+
+
+@pytest.mark.parametrize(
+    ("listen", "words"),
+    [
+        ("nonsense", "is not host:port"),
+        ("127.0.0.1:99999", "is not host:port"),
+        ("unix:/nowhere/at/all.sock", "cannot listen on"),
+        ("256.1.1.1:80", "cannot listen on"),
+    ],
+)
+def test_addresses_that_cannot_be_listened_on(place: Place, listen: str, words: str) -> None:
+    place.listen(listen)
+    done = subprocess.run([sys.executable, "-c", RUN], env=place.env, capture_output=True, text=True, timeout=20)
+    assert done.returncode == 1
+    assert words in done.stderr
+    assert "gateway.listen" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_no_node_file(place: Place) -> None:
+    (place.folder / "node.toml").unlink()
+    done = subprocess.run([sys.executable, "-c", RUN], env=place.env, capture_output=True, text=True, timeout=20)
+    assert done.returncode == 1
+    assert "no such file" in done.stderr
+
+
+def test_saved_files_that_are_broken_are_said(place: Place) -> None:
+    place.save()
+    (place.folder / "state/gateway/table.json").write_text('{"type": "table", "channels": [{}]}')
+    (place.folder / "state/gateway/keys.json").write_text("")
+    with place.gateway():
+        with httpx.Client(transport=httpx.HTTPTransport(uds=str(place.folder / "gateway.sock"))) as client:
+            answer = client.get("http://g/v1/models", headers={"Authorization": "Bearer sk-ss-tomas"})
+            assert (answer.status_code, answer.json()["error"]["code"]) == (503, "not_ready")
+    log = place.log.read_text()
+    assert log.count("cannot be used") == 2
+    assert "Traceback" not in log
