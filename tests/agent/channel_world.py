@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -53,6 +54,8 @@ class FakeRuntime:
     calls: list[tuple[float, str, str]] = field(default_factory=list)
     engines: dict[str, Engine] = field(default_factory=dict)
     died_unwatched: tuple[Process, Trouble] | None = None
+    violations: list[str] = field(default_factory=list)
+    on_stop: Callable[[Engine], None] = lambda engine: None
 
     def say(self, what: str, about: str = "") -> None:
         self.calls.append((now_ms() / 1000, what, about))
@@ -88,7 +91,8 @@ class FakeRuntime:
         return list(self.holders)
 
     async def start(self, launch: Launch, reservation_id: str, now: int) -> Process:
-        assert not self.alive(), f"{launch.model} is started beside {self.alive()[0].process.model}"
+        if self.alive():
+            self.violations.append(f"{launch.model} is started beside {self.alive()[0].process.model} at {now_ms()}")
         self.say("start", launch.model)
         if launch.model in self.start_troubles:
             raise StartFailed(self.start_troubles[launch.model])
@@ -136,6 +140,7 @@ class FakeRuntime:
             engine.gone = True
             return True
         self.say("stop", process.model)
+        self.on_stop(engine)
         if not self.stop_works:
             await asyncio.sleep(stop_timeout + 30)
             return False
@@ -191,6 +196,13 @@ class FakeDoor:
         return self.entries[-1][1]
 
 
+class ExactTimer:
+    """Sleeps as long as it is told."""
+
+    async def sleep_until(self, at: int) -> None:
+        await asyncio.sleep(max(at - now_ms(), 0) / 1000)
+
+
 class _Faults(logging.Handler):
     """Turns that failed, which a test must not pass over."""
 
@@ -225,6 +237,7 @@ class World:
             runtime=self.runtime,
             door=self.door,
             now=now_ms,
+            timer=ExactTimer(),
             load_retry=lambda: self.saved,
             save_retry=self._save,
             on_status=lambda s: self.statuses.append((now_ms() / 1000, s)),
@@ -246,6 +259,7 @@ class World:
         await self.kill()
         logging.getLogger("agent.channels").removeHandler(self.faults)
         assert self.faults.records == []
+        assert self.runtime.violations == []
 
     async def kill(self) -> None:
         self.running.cancel()
@@ -270,6 +284,10 @@ class World:
     @property
     def phase(self) -> str:
         return self.task.view.phase
+
+    @property
+    def jobs(self) -> frozenset[str]:
+        return self.task.jobs.busy
 
     def starts(self, model: str = "") -> list[float]:
         return [at for at, what, about in self.runtime.calls if what == "start" and model in ("", about)]

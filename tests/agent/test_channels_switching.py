@@ -328,7 +328,7 @@ def test_it_wakes_only_when_something_is_due() -> None:
         world.task._turn = lambda: (turns.append(now_ms()), turn())[1]  # type: ignore[method-assign]
         world.plan(step(0, D), step(3700, A))
         await world.until(3699)
-        assert len(turns) <= 3700, "at most once a second, for a clock that may be set right"
+        assert len(turns) <= 3
         await world.until(3700)
         assert world.phase != "ready"
         await world.end()
