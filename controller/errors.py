@@ -13,6 +13,7 @@ from typing import Any
 
 from flask import Flask, jsonify, request
 from flask.typing import ResponseReturnValue
+from sqlalchemy.exc import OperationalError
 from werkzeug.exceptions import HTTPException
 
 log = logging.getLogger(__name__)
@@ -96,6 +97,14 @@ def register(app: Flask) -> None:
         valid_methods = getattr(err, "valid_methods", None)
         if valid_methods:
             answer.headers["Allow"] = ", ".join(sorted(valid_methods))
+        return answer
+
+    @app.errorhandler(OperationalError)
+    def _database(err: OperationalError) -> ResponseReturnValue:
+        log.error("database failed method=%s path=%s error=%s", request.method, request.path, err.orig)
+        again = Unavailable("the database does not answer in time; nothing was changed, try again")
+        answer = app.make_response(_answer(app, again.status, again.body()))
+        answer.headers["Retry-After"] = "5"
         return answer
 
     @app.errorhandler(Exception)

@@ -40,8 +40,8 @@ class NewReservation(Body):
     preset: Preset = None
     starts_at: Start = Field(None, description='Missing or "now": at once')
     ends_at: Instant
-    note: Note = ""
-    participants: People = Field(default_factory=list, description="Ids or names of people who may call as well")
+    note: Note | None = None
+    participants: People | None = Field(None, description="Ids or names of people who may call as well")
     holder: str | None = Field(None, max_length=200, description="For somebody else (administrators): id or name")
 
 
@@ -128,7 +128,7 @@ def check(call: Call) -> dict[str, Any]:
     nothing = {"load_seconds": None, "ready_at": None, "exceeds_gpu_memory": False}
     with ctx.store.read() as session:
         try:
-            act.check_people(session, call.actor, body.holder, body.participants)
+            act.check_people(session, call.actor, body.holder, body.participants or [])
         except Forbidden as err:
             return {"problems": [_problem("holder", "forbidden", err.message)], "hints": [], **nothing}
         except Invalid as err:
@@ -140,7 +140,7 @@ def check(call: Call) -> dict[str, Any]:
         seen = view.look(session, ctx.settings, where, booking)
         found = problems(booking, None, call.actor.role, seen.policy, seen.facts, call.now)
         status = standing(booking, found, call.actor.role, seen.policy)
-        hints = [*counted, *_status_hints(status)]
+        hints = [*counted, *_status_hints(status), *_away(call, where)]
         outlook = view.outlook(session, ctx, seen, booking, call.now)
         names = users.names(session, shapes.people_of(list(seen.in_the_way)))
         answer: dict[str, Any] = {
@@ -211,7 +211,7 @@ def _outlook(session: Session, call: Call, row: Reservation) -> dict[str, Any]:
         return told
     booking = view.booking_of(row)
     seen = view.look(session, call.ctx.settings, where, booking, row.id)
-    hints = _status_hints(row.status)
+    hints = [*_status_hints(row.status), *_away(call, where)]
     return {**told, "hints": hints, **_told(view.outlook(session, call.ctx, seen, booking, call.now), hints)}
 
 
@@ -241,6 +241,13 @@ def _counted(counted: bool) -> list[dict[str, str]]:
 def _status_hints(status: str) -> list[dict[str, str]]:
     message = "This booking waits for an approver; it holds the time until then."
     return [{"code": "needs_approval", "message": message}] if status == "pending" else []
+
+
+def _away(call: Call, where: view.Place) -> list[dict[str, str]]:
+    if call.ctx.live.node(where.node.name).online:
+        return []
+    message = f"Node {where.node.name} is away at present: what it runs cannot be seen from here."
+    return [{"code": "node_away", "message": message}]
 
 
 def _problem(field: str, code: str, message: str) -> dict[str, Any]:

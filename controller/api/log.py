@@ -19,7 +19,9 @@ MAX_BYTES = 1 << 20
 class Part(Query):
     offset: int = Field(0, ge=-(2**53), le=2**53, description="Below 0: so many bytes before the end")
     limit: int = Field(65_536, ge=1, le=MAX_BYTES, description="Bytes")
-    launch: str = Field("current", max_length=64, pattern=r"^[A-Za-z0-9._-]+$", description="current, previous, or an id")
+    launch: str = Field(
+        "current", max_length=64, pattern=r"^[A-Za-z0-9._-]+$", description="current, previous, or an id"
+    )
 
 
 def read(call: Call) -> dict[str, Any]:

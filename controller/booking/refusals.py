@@ -62,12 +62,13 @@ def suggest(
 ) -> list[dict[str, Any]]:
     """The nearest windows on the same channel first, then at that time elsewhere."""
     wish = free.Wish(booking.kind, booking.model, booking.preset, booking.end - booking.start, booking.start)
-    here = free.windows(
-        session, ctx, wish, now, channel_ids=[place.channel.id], besides=besides, limit=SUGGESTED, each=2
-    )
-    anywhere = free.windows(session, ctx, wish, now, besides=besides, limit=SUGGESTED, each=1)
-    elsewhere = [w for w in anywhere if w["channel"] != place.full_name]
-    return (here + elsewhere)[:SUGGESTED]
+    found = free.windows(session, ctx, wish, now, besides=besides, limit=1000, each=2)
+    here = [w for w in found if w["channel"] == place.full_name]
+    elsewhere: dict[str, dict[str, Any]] = {}
+    for window in found:
+        if window["channel"] != place.full_name:
+            elsewhere.setdefault(window["channel"], window)
+    return [*here, *elsewhere.values()][:SUGGESTED]
 
 
 def place_of(session: Session, row: Reservation) -> Place | None:

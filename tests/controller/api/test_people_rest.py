@@ -233,6 +233,16 @@ def test_a_fault_of_ours_is_told_without_a_traceback(w: World, monkeypatch: pyte
     assert said["error"]["details"]["fault"]
 
 
+def test_a_busy_database_is_told(w: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    from sqlalchemy.exc import OperationalError
+
+    def locked(*_: object, **__: object) -> None:
+        raise OperationalError("SELECT", {}, Exception("database is locked"))
+
+    monkeypatch.setattr(users, "page", locked)
+    assert "locked" not in str(w.bad(503, "GET", "/users"))
+
+
 def test_health(w: World) -> None:
     assert w.call("GET", "/healthz", who=None).get_json() == {"status": "ok"}
     assert "planner" in w.call("GET", "/readyz", who=None).get_json()["problems"][0]
