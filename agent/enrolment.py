@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import time
 from dataclasses import dataclass
 
 import grpc
@@ -19,7 +20,7 @@ from cryptography.x509.oid import NameOID
 
 from agent.errors import EnrolmentFailed
 from agent.state import Identity, State
-from protos import enrol_pb2, enrol_pb2_grpc
+from protos import enrol_pb2, enrol_pb2_grpc, fleet_pb2, fleet_pb2_grpc
 
 SECONDS = 15.0
 
@@ -46,13 +47,17 @@ def enrol(join: str, state: State, node: str | None = None) -> str:
         )
     key = ec.generate_private_key(ec.SECP256R1())
     reply = _call(asked, _request(key, asked.node))
-    _check(reply.certificate_pem, key, asked)
-    private = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
     # The CA of the join string, not the reply's: it is the one a person has carried here.
-    state.save_identity(Identity(private, reply.certificate_pem.encode(), asked.ca.encode(), reply.fleet_address))
+    state.save_identity(_identity(key, reply.certificate_pem, asked.ca.encode(), reply.fleet_address))
     return asked.node
+
+
+async def renew(stub: fleet_pb2_grpc.FleetStub, state: State, node: str) -> None:
+    """A new key and certificate over a connection made with the old ones. Raises grpc.RpcError or EnrolmentFailed."""
+    old = state.identity()
+    key = ec.generate_private_key(ec.SECP256R1())
+    reply = await stub.Renew(fleet_pb2.RenewRequest(csr_pem=_request(key, node)), timeout=SECONDS)
+    state.save_identity(_identity(key, reply.certificate_pem, old.ca, old.fleet_address))
 
 
 def read_join(text: str) -> Join:
@@ -100,11 +105,18 @@ def _words(err: grpc.RpcError, join: Join) -> str:
     return f"enrolment at {join.address} failed: {code.name}: {details}"
 
 
-def _check(certificate_pem: str, key: ec.EllipticCurvePrivateKey, join: Join) -> None:
+def _identity(key: ec.EllipticCurvePrivateKey, certificate_pem: str, ca: bytes, fleet_address: str) -> Identity:
+    """What is saved. Raises EnrolmentFailed where the certificate is not of this CA or not for this key."""
     try:
         certificate = x509.load_pem_x509_certificate(certificate_pem.encode())
-        certificate.verify_directly_issued_by(x509.load_pem_x509_certificate(join.ca.encode()))
+        certificate.verify_directly_issued_by(x509.load_pem_x509_certificate(ca))
     except (ValueError, TypeError, InvalidSignature) as err:  # several libraries' kinds; all mean the same here
         raise EnrolmentFailed(f"the certificate that came back cannot be used: {err!r}") from None
     if certificate.public_key() != key.public_key():
         raise EnrolmentFailed("the certificate that came back is for another key")
+    private = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    now, end = time.time(), certificate.not_valid_after_utc.timestamp()
+    renew_at = round((now + (end - now) * 2 / 3) * 1000)
+    return Identity(private, certificate_pem.encode(), ca, fleet_address, renew_at)

@@ -18,7 +18,7 @@ import grpc
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_random_exponential
 
 from agent.clock import NodeClock
-from agent.errors import NotEnrolled, PlanRefused
+from agent.errors import EnrolmentFailed, NotEnrolled, PlanRefused
 from agent.log_shipping import LogShipper
 from agent.spool import Item, Spool
 from agent.state import SavedPlan, State
@@ -31,8 +31,12 @@ ANSWER_SECONDS = 10.0
 COALESCE_SECONDS = 0.05
 HEARTBEAT_SECONDS = 5.0
 TIME_SECONDS = 60.0
+MOST_SECONDS = 5.0  # between two attempts, at random
 STEADY_SECONDS = 5.0  # a stream that ended sooner counts as a failed attempt, so that dialling again slows down
+RENEW_AGAIN_SECONDS = 600.0
 USAGE_ROWS = 500  # a message
+Make = Callable[[], fleet_pb2.AgentMessage | None]
+Outbox = asyncio.Queue[Make]
 OPTIONS = (
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 5_000),
@@ -54,7 +58,8 @@ class Node(Protocol):
 
     def status(self) -> fleet_pb2.Status: ...
 
-    def inventory(self) -> fleet_pb2.Inventory: ...
+    def inventory(self) -> fleet_pb2.Inventory | None:
+        """None while the disks have not been looked at yet."""
 
     def check_plan(self, plan: bytes) -> Any:
         """What `take_plan` is given. Raises PlanRefused."""
@@ -80,14 +85,20 @@ class Link:
     ) -> None:
         self._node, self._state, self._clock, self._spool, self._shipper = node, state, clock, spool, shipper
         self.held = state.load_plan()
-        self.connected = False
+        self._call: Any = None  # of the newest stream, while it is there
+        self._bridge: asyncio.Task[None] | None = None  # a second stream, made with a renewed certificate
         self.on_clock: Callable[[], None] = lambda: None  # node time has been measured anew
         self._begun = dict.fromkeys(state.begun_commands())
         self._results: dict[str, fleet_pb2.CommandResult] = {}
         self._keys: dict[str, fleet_pb2.Key] = {}
-        self._out: asyncio.Queue[Callable[[], fleet_pb2.AgentMessage]] = asyncio.Queue()
+        self._out: Outbox = asyncio.Queue()
         self._status_due = asyncio.Event()
         self._commands: set[asyncio.Task[None]] = set()
+
+    @property
+    def connected(self) -> bool:
+        """Whether the controller hears us now."""
+        return self._call is not None
 
     # --- told by the agent ------------------------------------------------------------------------------------------
 
@@ -97,7 +108,7 @@ class Link:
 
     def inventory_changed(self) -> None:
         """The models on disk are different."""
-        self._put(lambda: _message(inventory=self._node.inventory()))
+        self._put(self._inventory)
 
     def load_result(self, result: fleet_pb2.LoadResult) -> None:
         """A load has ended; kept until the controller has it."""
@@ -119,19 +130,21 @@ class Link:
     # --- dialling ---------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Connects, and connects again: at once after a steady stream, then slower and slower up to 15 s apart."""
+        """Connects, and connects again: at once after a steady stream, then slower and slower, 5 s apart at most."""
         try:
             while True:
                 async for attempt in AsyncRetrying(
                     retry=retry_if_exception_type(LinkLost),
-                    wait=wait_random_exponential(multiplier=0.2, max=15),
+                    wait=wait_random_exponential(multiplier=0.2, max=MOST_SECONDS),
                     before_sleep=_say,
                 ):
                     with attempt:
-                        await self._stream()
+                        bridge, self._bridge = self._bridge, None
+                        await (bridge or self._stream())
         finally:
-            for task in self._commands:
-                task.cancel()
+            for task in (*self._commands, self._bridge):
+                if task:
+                    task.cancel()
 
     async def _stream(self) -> None:
         """One connection. Raises LinkLost unless it was steady; returns where it was."""
@@ -148,14 +161,18 @@ class Link:
                 try:
                     welcome = await asyncio.wait_for(self._greet(call), ANSWER_SECONDS)
                     log.info("connected controller=%s epoch=%s", identity.fleet_address, welcome.epoch)
-                    self.connected = True
-                    await self._converse(call, channel, welcome)
+                    self._call = call
+                    await self._converse(call, channel, welcome, identity.renew_at)
                 finally:
-                    self.connected = False
+                    if self._call is call:  # else a newer stream has taken over
+                        self._call = None
                     call.cancel()
         except grpc.aio.AioRpcError as err:
             why = f"{identity.fleet_address}: {err.details() or err.code().name}"
         except (TimeoutError, asyncio.InvalidStateError, OSError) as err:
+            why = f"{identity.fleet_address}: {err!r}"
+        except Exception as err:
+            log.exception("the stream broke on our side")
             why = f"{identity.fleet_address}: {err!r}"
         else:
             why = f"{identity.fleet_address}: the controller ended the stream"
@@ -179,8 +196,9 @@ class Link:
             raise LinkLost("the controller did not say welcome")
         return first.welcome
 
-    async def _converse(self, call: Any, channel: Any, welcome: fleet_pb2.Welcome) -> None:
-        self._out = asyncio.Queue()
+    async def _converse(self, call: Any, channel: Any, welcome: fleet_pb2.Welcome, renew_at: int) -> None:
+        out: Outbox = asyncio.Queue()
+        self._out = out
         self._put(self._time_request)
         self._status_due.set()
         self.inventory_changed()
@@ -190,9 +208,10 @@ class Link:
         heartbeat = welcome.heartbeat_seconds or HEARTBEAT_SECONDS
         tasks = [
             asyncio.create_task(self._read(call), name="link read"),
-            asyncio.create_task(self._write(call), name="link write"),
+            asyncio.create_task(self._write(call, out), name="link write"),
             asyncio.create_task(self._status(heartbeat), name="link status"),
             asyncio.create_task(self._ask_time(), name="link time"),
+            asyncio.create_task(self._renew(channel, renew_at), name="link certificate"),
         ]
         if self._shipper:
             tasks.append(asyncio.create_task(self._shipper.ship(channel), name="link logs"))
@@ -205,10 +224,12 @@ class Link:
         for task in done:
             task.result()  # raises how it ended
 
-    async def _write(self, call: Any) -> None:
+    async def _write(self, call: Any, out: Outbox) -> None:
         while True:
-            make = await self._out.get()
+            make = await out.get()
             message = make()
+            if message is None:
+                continue
             await call.write(message)
             if message.WhichOneof("body") == "command_result":
                 self._results.pop(message.command_result.id, None)
@@ -236,11 +257,33 @@ class Link:
             await asyncio.sleep(TIME_SECONDS)
             self._put(self._time_request)
 
+    async def _renew(self, channel: Any, renew_at: int) -> None:
+        """At two thirds of the certificate's life: a new one, and a second stream with it before this one is ended."""
+        while (left := renew_at - self._clock.wall_ms()) > 0:
+            await asyncio.sleep(min(left / 1000, 3600))
+        from agent.enrolment import renew  # here: what makes keys need not be in memory for two months
+
+        while True:
+            try:
+                await renew(fleet_pb2_grpc.FleetStub(channel), self._state, self._node.name)
+            except (grpc.RpcError, EnrolmentFailed, OSError) as err:
+                log.warning("certificate not renewed error=%r; trying again", err)
+                await asyncio.sleep(RENEW_AGAIN_SECONDS)
+            else:
+                break
+        log.info("certificate renewed; changing over to a new connection")
+        self._bridge = asyncio.create_task(self._stream(), name="link bridge")
+        await asyncio.Event().wait()  # the controller ends this stream when the new one is there
+
+    def _inventory(self) -> fleet_pb2.AgentMessage | None:
+        said = self._node.inventory()
+        return None if said is None else _message(inventory=said)
+
     def _time_request(self) -> fleet_pb2.AgentMessage:
         asked = fleet_pb2.TimeRequest(boottime_ns=self._clock.boottime_ns(), wall_ms=self._clock.wall_ms())
         return _message(time_request=asked)
 
-    def _put(self, make: Callable[[], fleet_pb2.AgentMessage]) -> None:
+    def _put(self, make: Make) -> None:
         """Made when it is written. Without a connection it is dropped: the next one states everything anew."""
         if self.connected:
             self._out.put_nowait(make)
@@ -359,6 +402,8 @@ class Link:
 
 
 def _say(state: RetryCallState) -> None:
+    if state.attempt_number > 5 and state.attempt_number % 50:
+        return  # said often enough
     error = state.outcome.exception() if state.outcome else None
     wait = state.next_action.sleep if state.next_action else 0.0
     log.warning("not connected why=%r attempt=%s again_in=%.1f", str(error), state.attempt_number, wait)

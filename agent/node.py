@@ -53,6 +53,7 @@ class Node:
         self._settings = settings
         self.own = own_settings(settings)
         self._seen: tuple[Gpu, ...] = ()
+        self._scanned = False
         self._uuids: dict[str, tuple[str, ...]] = {}
 
     # --- for the link -----------------------------------------------------------------------------------------------
@@ -92,7 +93,9 @@ class Node:
             ],
         )
 
-    def inventory(self) -> fleet_pb2.Inventory:
+    def inventory(self) -> fleet_pb2.Inventory | None:
+        if not self._scanned:
+            return None  # "no models" would have the controller believe that they are gone
         return fleet_pb2.Inventory(models=[_model(m) for m in self._models.models()])
 
     def check_plan(self, plan: bytes) -> NodePlan:
@@ -146,7 +149,9 @@ class Node:
         shown: tuple[str, ...] = ()
         while True:
             try:
-                if await asyncio.to_thread(self._models.scan):
+                changed = await asyncio.to_thread(self._models.scan)
+                if changed or not self._scanned:
+                    self._scanned = True
                     log.info("models changed models=%s", len(self._models.models()))
                     on_change()
                 if self._models.unreadable != shown:

@@ -42,12 +42,13 @@ class SavedPlan:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What the link dials with; PEM texts."""
+    """What the link dials with; PEM texts. `renew_at`: ms of the wall clock, at two thirds of the certificate's life."""
 
     key: bytes
     certificate: bytes
     ca: bytes
     fleet_address: str
+    renew_at: int
 
 
 class State:
@@ -81,9 +82,10 @@ class State:
     def identity(self) -> Identity:
         """Raises NotEnrolled where a part is missing."""
         try:
-            address = json.loads((self.folder / "controller.json").read_text())["fleet_address"]
+            said = json.loads((self.folder / "controller.json").read_text())
+            address, renew_at = str(said["fleet_address"]), int(said["renew_at_ms"])
             key, certificate, ca = ((self.folder / n).read_bytes() for n in ("node.key", "node.crt", "ca.crt"))
-            return Identity(key, certificate, ca, address)
+            return Identity(key, certificate, ca, address, renew_at)
         except (OSError, ValueError, KeyError, TypeError) as err:
             raise NotEnrolled(
                 f"{self.folder}: this node is not enrolled ({err}); make a join string with `slotserve node add NAME` "
@@ -99,7 +101,7 @@ class State:
         write_private(self.folder / "node.key", identity.key)
         write_private(self.folder / "node.crt", identity.certificate)
         write_private(old, identity.ca)
-        where = json.dumps({"fleet_address": identity.fleet_address})
+        where = json.dumps({"fleet_address": identity.fleet_address, "renew_at_ms": identity.renew_at})
         write_private(self.folder / "controller.json", where.encode())
 
     # --- the plan ---------------------------------------------------------------------------------------------------

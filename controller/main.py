@@ -100,7 +100,7 @@ def _run(settings: Settings, store: Store, listen: dict[str, Any]) -> int:
     ca = CertificateAuthority(settings.state_dir / "ca", _hosts(settings))
     log_store = LogStore(settings.state_dir / "logs")
     planner = Planner(store, live, settings, wall_ms, lambda node: service.push(node))
-    service: FleetService = FleetService(store, live, planner, wall_ms, inbox.tell_event)
+    service: FleetService = FleetService(store, live, planner, wall_ms, inbox.tell_event, ca)
     fleet: FleetServer = FleetServer(
         store=store,
         service=service,

@@ -25,51 +25,55 @@ _sym_db = _symbol_database.Default()
 from protos import types_pb2 as protos_dot_types__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x12protos/fleet.proto\x12\x0cslotserve.v1\x1a\x12protos/types.proto\"\xb0\x03\n\x0c\x41gentMessage\x12$\n\x05hello\x18\x01 \x01(\x0b\x32\x13.slotserve.v1.HelloH\x00\x12&\n\x06status\x18\x02 \x01(\x0b\x32\x14.slotserve.v1.StatusH\x00\x12/\n\x0bplan_answer\x18\x03 \x01(\x0b\x32\x18.slotserve.v1.PlanAnswerH\x00\x12/\n\x0bload_result\x18\x04 \x01(\x0b\x32\x18.slotserve.v1.LoadResultH\x00\x12\x35\n\x0e\x63ommand_result\x18\x05 \x01(\x0b\x32\x1b.slotserve.v1.CommandResultH\x00\x12\x31\n\x0ctime_request\x18\x06 \x01(\x0b\x32\x19.slotserve.v1.TimeRequestH\x00\x12,\n\tinventory\x18\x07 \x01(\x0b\x32\x17.slotserve.v1.InventoryH\x00\x12$\n\x05\x65vent\x18\x08 \x01(\x0b\x32\x13.slotserve.v1.EventH\x00\x12*\n\x05usage\x18\t \x01(\x0b\x32\x19.slotserve.v1.UsageReportH\x00\x42\x06\n\x04\x62ody\"\x9a\x02\n\x11\x43ontrollerMessage\x12(\n\x07welcome\x18\x01 \x01(\x0b\x32\x15.slotserve.v1.WelcomeH\x00\x12&\n\x04plan\x18\x02 \x01(\x0b\x32\x16.slotserve.v1.PlanPushH\x00\x12(\n\x07\x63ommand\x18\x03 \x01(\x0b\x32\x15.slotserve.v1.CommandH\x00\x12&\n\x04keys\x18\x04 \x01(\x0b\x32\x16.slotserve.v1.KeyTableH\x00\x12-\n\ntime_reply\x18\x05 \x01(\x0b\x32\x17.slotserve.v1.TimeReplyH\x00\x12*\n\x08received\x18\x06 \x01(\x0b\x32\x16.slotserve.v1.ReceivedH\x00\x42\x06\n\x04\x62ody\"\xf6\x01\n\x05Hello\x12\x0c\n\x04node\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x10\n\x08\x63ontract\x18\x03 \x01(\x05\x12\r\n\x05\x65poch\x18\x04 \x01(\x04\x12\x12\n\ngeneration\x18\x05 \x01(\x04\x12\x13\n\x0bplan_sha256\x18\x06 \x01(\x0c\x12,\n\x0cown_settings\x18\x07 \x01(\x0b\x32\x16.slotserve.v1.Settings\x12/\n\x08\x63hannels\x18\x08 \x03(\x0b\x32\x1d.slotserve.v1.DeclaredChannel\x12\x14\n\x0cgateway_urls\x18\t \x03(\t\x12\x0f\n\x07\x62oot_id\x18\n \x01(\t\"O\n\x07Welcome\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\x12\x1a\n\x12\x63ontroller_version\x18\x02 \x01(\t\x12\x19\n\x11heartbeat_seconds\x18\x03 \x01(\x01\"K\n\x08PlanPush\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\x12\x12\n\ngeneration\x18\x02 \x01(\x04\x12\x0c\n\x04plan\x18\x03 \x01(\x0c\x12\x0e\n\x06sha256\x18\x04 \x01(\x0c\"Q\n\nPlanAnswer\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\x12\x12\n\ngeneration\x18\x02 \x01(\x04\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x03 \x01(\x08\x12\x0e\n\x06reason\x18\x04 \x01(\t\"X\n\x06Status\x12-\n\x08\x63hannels\x18\x01 \x03(\x0b\x32\x1b.slotserve.v1.ChannelStatus\x12\x1f\n\x04gpus\x18\x02 \x03(\x0b\x32\x11.slotserve.v1.Gpu\"0\n\tInventory\x12#\n\x06models\x18\x01 \x03(\x0b\x32\x13.slotserve.v1.Model\"\x96\x01\n\nLoadResult\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0f\n\x07\x63hannel\x18\x02 \x01(\t\x12\x10\n\x08identity\x18\x03 \x01(\t\x12\r\n\x05model\x18\x04 \x01(\t\x12\x13\n\x06preset\x18\x05 \x01(\tH\x00\x88\x01\x01\x12\n\n\x02ok\x18\x06 \x01(\x08\x12\x0f\n\x07seconds\x18\x07 \x01(\x01\x12\r\n\x05\x61t_ms\x18\x08 \x01(\x03\x42\t\n\x07_preset\"\x8f\x01\n\x05\x45vent\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04kind\x18\x02 \x01(\t\x12\x0f\n\x07\x63hannel\x18\x03 \x01(\t\x12&\n\x07\x66\x61ilure\x18\x04 \x01(\x0b\x32\x15.slotserve.v1.Failure\x12\r\n\x05\x61t_ms\x18\x05 \x01(\x03\x12\x0c\n\x04text\x18\x06 \x01(\t\x12\x16\n\x0ereservation_id\x18\x07 \x01(\t\"3\n\x0bUsageReport\x12$\n\x04rows\x18\x01 \x03(\x0b\x32\x16.slotserve.v1.UsageRow\"\xe2\x01\n\x08UsageRow\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0f\n\x07\x63hannel\x18\x02 \x01(\t\x12\r\n\x05model\x18\x03 \x01(\t\x12\x0e\n\x06key_id\x18\x04 \x01(\t\x12\x0f\n\x07user_id\x18\x05 \x01(\t\x12\r\n\x05\x61t_ms\x18\x06 \x01(\x03\x12\x18\n\x10\x64uration_seconds\x18\x07 \x01(\x01\x12\x1a\n\x12\x66irst_byte_seconds\x18\x08 \x01(\x01\x12\x0e\n\x06status\x18\t \x01(\x05\x12\x0f\n\x07outcome\x18\n \x01(\t\x12\x10\n\x08\x62ytes_in\x18\x0b \x01(\x03\x12\x11\n\tbytes_out\x18\x0c \x01(\x03\"\x17\n\x08Received\x12\x0b\n\x03ids\x18\x01 \x03(\t\"I\n\x07\x43ommand\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04kind\x18\x02 \x01(\t\x12\x0f\n\x07\x63hannel\x18\x03 \x01(\t\x12\x13\n\x0b\x64\x65\x61\x64line_ms\x18\x04 \x01(\x03\"7\n\rCommandResult\x12\n\n\x02id\x18\x01 \x01(\t\x12\n\n\x02ok\x18\x02 \x01(\x08\x12\x0e\n\x06reason\x18\x03 \x01(\t\"3\n\x0bTimeRequest\x12\x13\n\x0b\x62oottime_ns\x18\x01 \x01(\x04\x12\x0f\n\x07wall_ms\x18\x02 \x01(\x03\"7\n\tTimeReply\x12\x13\n\x0b\x62oottime_ns\x18\x01 \x01(\x04\x12\x15\n\rcontroller_ms\x18\x02 \x01(\x03\"O\n\x08KeyTable\x12\r\n\x05whole\x18\x01 \x01(\x08\x12\x1f\n\x04keys\x18\x02 \x03(\x0b\x32\x11.slotserve.v1.Key\x12\x13\n\x0bremoved_ids\x18\x03 \x03(\t\"j\n\x03Key\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0e\n\x06sha256\x18\x02 \x01(\t\x12\x0f\n\x07user_id\x18\x03 \x01(\t\x12\x11\n\tuser_name\x18\x04 \x01(\t\x12\x0c\n\x04role\x18\x05 \x01(\t\x12\x15\n\rexpires_at_ms\x18\x06 \x01(\x03\x32S\n\x05\x46leet\x12J\n\x07\x43onnect\x12\x1a.slotserve.v1.AgentMessage\x1a\x1f.slotserve.v1.ControllerMessage(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x12protos/fleet.proto\x12\x0cslotserve.v1\x1a\x12protos/types.proto\"\x1f\n\x0cRenewRequest\x12\x0f\n\x07\x63sr_pem\x18\x01 \x01(\t\"%\n\nRenewReply\x12\x17\n\x0f\x63\x65rtificate_pem\x18\x01 \x01(\t\"\xb0\x03\n\x0c\x41gentMessage\x12$\n\x05hello\x18\x01 \x01(\x0b\x32\x13.slotserve.v1.HelloH\x00\x12&\n\x06status\x18\x02 \x01(\x0b\x32\x14.slotserve.v1.StatusH\x00\x12/\n\x0bplan_answer\x18\x03 \x01(\x0b\x32\x18.slotserve.v1.PlanAnswerH\x00\x12/\n\x0bload_result\x18\x04 \x01(\x0b\x32\x18.slotserve.v1.LoadResultH\x00\x12\x35\n\x0e\x63ommand_result\x18\x05 \x01(\x0b\x32\x1b.slotserve.v1.CommandResultH\x00\x12\x31\n\x0ctime_request\x18\x06 \x01(\x0b\x32\x19.slotserve.v1.TimeRequestH\x00\x12,\n\tinventory\x18\x07 \x01(\x0b\x32\x17.slotserve.v1.InventoryH\x00\x12$\n\x05\x65vent\x18\x08 \x01(\x0b\x32\x13.slotserve.v1.EventH\x00\x12*\n\x05usage\x18\t \x01(\x0b\x32\x19.slotserve.v1.UsageReportH\x00\x42\x06\n\x04\x62ody\"\x9a\x02\n\x11\x43ontrollerMessage\x12(\n\x07welcome\x18\x01 \x01(\x0b\x32\x15.slotserve.v1.WelcomeH\x00\x12&\n\x04plan\x18\x02 \x01(\x0b\x32\x16.slotserve.v1.PlanPushH\x00\x12(\n\x07\x63ommand\x18\x03 \x01(\x0b\x32\x15.slotserve.v1.CommandH\x00\x12&\n\x04keys\x18\x04 \x01(\x0b\x32\x16.slotserve.v1.KeyTableH\x00\x12-\n\ntime_reply\x18\x05 \x01(\x0b\x32\x17.slotserve.v1.TimeReplyH\x00\x12*\n\x08received\x18\x06 \x01(\x0b\x32\x16.slotserve.v1.ReceivedH\x00\x42\x06\n\x04\x62ody\"\xf6\x01\n\x05Hello\x12\x0c\n\x04node\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x10\n\x08\x63ontract\x18\x03 \x01(\x05\x12\r\n\x05\x65poch\x18\x04 \x01(\x04\x12\x12\n\ngeneration\x18\x05 \x01(\x04\x12\x13\n\x0bplan_sha256\x18\x06 \x01(\x0c\x12,\n\x0cown_settings\x18\x07 \x01(\x0b\x32\x16.slotserve.v1.Settings\x12/\n\x08\x63hannels\x18\x08 \x03(\x0b\x32\x1d.slotserve.v1.DeclaredChannel\x12\x14\n\x0cgateway_urls\x18\t \x03(\t\x12\x0f\n\x07\x62oot_id\x18\n \x01(\t\"O\n\x07Welcome\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\x12\x1a\n\x12\x63ontroller_version\x18\x02 \x01(\t\x12\x19\n\x11heartbeat_seconds\x18\x03 \x01(\x01\"K\n\x08PlanPush\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\x12\x12\n\ngeneration\x18\x02 \x01(\x04\x12\x0c\n\x04plan\x18\x03 \x01(\x0c\x12\x0e\n\x06sha256\x18\x04 \x01(\x0c\"Q\n\nPlanAnswer\x12\r\n\x05\x65poch\x18\x01 \x01(\x04\x12\x12\n\ngeneration\x18\x02 \x01(\x04\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x03 \x01(\x08\x12\x0e\n\x06reason\x18\x04 \x01(\t\"X\n\x06Status\x12-\n\x08\x63hannels\x18\x01 \x03(\x0b\x32\x1b.slotserve.v1.ChannelStatus\x12\x1f\n\x04gpus\x18\x02 \x03(\x0b\x32\x11.slotserve.v1.Gpu\"0\n\tInventory\x12#\n\x06models\x18\x01 \x03(\x0b\x32\x13.slotserve.v1.Model\"\x96\x01\n\nLoadResult\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0f\n\x07\x63hannel\x18\x02 \x01(\t\x12\x10\n\x08identity\x18\x03 \x01(\t\x12\r\n\x05model\x18\x04 \x01(\t\x12\x13\n\x06preset\x18\x05 \x01(\tH\x00\x88\x01\x01\x12\n\n\x02ok\x18\x06 \x01(\x08\x12\x0f\n\x07seconds\x18\x07 \x01(\x01\x12\r\n\x05\x61t_ms\x18\x08 \x01(\x03\x42\t\n\x07_preset\"\x8f\x01\n\x05\x45vent\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04kind\x18\x02 \x01(\t\x12\x0f\n\x07\x63hannel\x18\x03 \x01(\t\x12&\n\x07\x66\x61ilure\x18\x04 \x01(\x0b\x32\x15.slotserve.v1.Failure\x12\r\n\x05\x61t_ms\x18\x05 \x01(\x03\x12\x0c\n\x04text\x18\x06 \x01(\t\x12\x16\n\x0ereservation_id\x18\x07 \x01(\t\"3\n\x0bUsageReport\x12$\n\x04rows\x18\x01 \x03(\x0b\x32\x16.slotserve.v1.UsageRow\"\xe2\x01\n\x08UsageRow\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0f\n\x07\x63hannel\x18\x02 \x01(\t\x12\r\n\x05model\x18\x03 \x01(\t\x12\x0e\n\x06key_id\x18\x04 \x01(\t\x12\x0f\n\x07user_id\x18\x05 \x01(\t\x12\r\n\x05\x61t_ms\x18\x06 \x01(\x03\x12\x18\n\x10\x64uration_seconds\x18\x07 \x01(\x01\x12\x1a\n\x12\x66irst_byte_seconds\x18\x08 \x01(\x01\x12\x0e\n\x06status\x18\t \x01(\x05\x12\x0f\n\x07outcome\x18\n \x01(\t\x12\x10\n\x08\x62ytes_in\x18\x0b \x01(\x03\x12\x11\n\tbytes_out\x18\x0c \x01(\x03\"\x17\n\x08Received\x12\x0b\n\x03ids\x18\x01 \x03(\t\"I\n\x07\x43ommand\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04kind\x18\x02 \x01(\t\x12\x0f\n\x07\x63hannel\x18\x03 \x01(\t\x12\x13\n\x0b\x64\x65\x61\x64line_ms\x18\x04 \x01(\x03\"7\n\rCommandResult\x12\n\n\x02id\x18\x01 \x01(\t\x12\n\n\x02ok\x18\x02 \x01(\x08\x12\x0e\n\x06reason\x18\x03 \x01(\t\"3\n\x0bTimeRequest\x12\x13\n\x0b\x62oottime_ns\x18\x01 \x01(\x04\x12\x0f\n\x07wall_ms\x18\x02 \x01(\x03\"7\n\tTimeReply\x12\x13\n\x0b\x62oottime_ns\x18\x01 \x01(\x04\x12\x15\n\rcontroller_ms\x18\x02 \x01(\x03\"O\n\x08KeyTable\x12\r\n\x05whole\x18\x01 \x01(\x08\x12\x1f\n\x04keys\x18\x02 \x03(\x0b\x32\x11.slotserve.v1.Key\x12\x13\n\x0bremoved_ids\x18\x03 \x03(\t\"j\n\x03Key\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0e\n\x06sha256\x18\x02 \x01(\t\x12\x0f\n\x07user_id\x18\x03 \x01(\t\x12\x11\n\tuser_name\x18\x04 \x01(\t\x12\x0c\n\x04role\x18\x05 \x01(\t\x12\x15\n\rexpires_at_ms\x18\x06 \x01(\x03\x32\x92\x01\n\x05\x46leet\x12J\n\x07\x43onnect\x12\x1a.slotserve.v1.AgentMessage\x1a\x1f.slotserve.v1.ControllerMessage(\x01\x30\x01\x12=\n\x05Renew\x12\x1a.slotserve.v1.RenewRequest\x1a\x18.slotserve.v1.RenewReplyb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'protos.fleet_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_AGENTMESSAGE']._serialized_start=57
-  _globals['_AGENTMESSAGE']._serialized_end=489
-  _globals['_CONTROLLERMESSAGE']._serialized_start=492
-  _globals['_CONTROLLERMESSAGE']._serialized_end=774
-  _globals['_HELLO']._serialized_start=777
-  _globals['_HELLO']._serialized_end=1023
-  _globals['_WELCOME']._serialized_start=1025
-  _globals['_WELCOME']._serialized_end=1104
-  _globals['_PLANPUSH']._serialized_start=1106
-  _globals['_PLANPUSH']._serialized_end=1181
-  _globals['_PLANANSWER']._serialized_start=1183
-  _globals['_PLANANSWER']._serialized_end=1264
-  _globals['_STATUS']._serialized_start=1266
-  _globals['_STATUS']._serialized_end=1354
-  _globals['_INVENTORY']._serialized_start=1356
-  _globals['_INVENTORY']._serialized_end=1404
-  _globals['_LOADRESULT']._serialized_start=1407
-  _globals['_LOADRESULT']._serialized_end=1557
-  _globals['_EVENT']._serialized_start=1560
-  _globals['_EVENT']._serialized_end=1703
-  _globals['_USAGEREPORT']._serialized_start=1705
-  _globals['_USAGEREPORT']._serialized_end=1756
-  _globals['_USAGEROW']._serialized_start=1759
-  _globals['_USAGEROW']._serialized_end=1985
-  _globals['_RECEIVED']._serialized_start=1987
-  _globals['_RECEIVED']._serialized_end=2010
-  _globals['_COMMAND']._serialized_start=2012
-  _globals['_COMMAND']._serialized_end=2085
-  _globals['_COMMANDRESULT']._serialized_start=2087
-  _globals['_COMMANDRESULT']._serialized_end=2142
-  _globals['_TIMEREQUEST']._serialized_start=2144
-  _globals['_TIMEREQUEST']._serialized_end=2195
-  _globals['_TIMEREPLY']._serialized_start=2197
-  _globals['_TIMEREPLY']._serialized_end=2252
-  _globals['_KEYTABLE']._serialized_start=2254
-  _globals['_KEYTABLE']._serialized_end=2333
-  _globals['_KEY']._serialized_start=2335
-  _globals['_KEY']._serialized_end=2441
-  _globals['_FLEET']._serialized_start=2443
-  _globals['_FLEET']._serialized_end=2526
+  _globals['_RENEWREQUEST']._serialized_start=56
+  _globals['_RENEWREQUEST']._serialized_end=87
+  _globals['_RENEWREPLY']._serialized_start=89
+  _globals['_RENEWREPLY']._serialized_end=126
+  _globals['_AGENTMESSAGE']._serialized_start=129
+  _globals['_AGENTMESSAGE']._serialized_end=561
+  _globals['_CONTROLLERMESSAGE']._serialized_start=564
+  _globals['_CONTROLLERMESSAGE']._serialized_end=846
+  _globals['_HELLO']._serialized_start=849
+  _globals['_HELLO']._serialized_end=1095
+  _globals['_WELCOME']._serialized_start=1097
+  _globals['_WELCOME']._serialized_end=1176
+  _globals['_PLANPUSH']._serialized_start=1178
+  _globals['_PLANPUSH']._serialized_end=1253
+  _globals['_PLANANSWER']._serialized_start=1255
+  _globals['_PLANANSWER']._serialized_end=1336
+  _globals['_STATUS']._serialized_start=1338
+  _globals['_STATUS']._serialized_end=1426
+  _globals['_INVENTORY']._serialized_start=1428
+  _globals['_INVENTORY']._serialized_end=1476
+  _globals['_LOADRESULT']._serialized_start=1479
+  _globals['_LOADRESULT']._serialized_end=1629
+  _globals['_EVENT']._serialized_start=1632
+  _globals['_EVENT']._serialized_end=1775
+  _globals['_USAGEREPORT']._serialized_start=1777
+  _globals['_USAGEREPORT']._serialized_end=1828
+  _globals['_USAGEROW']._serialized_start=1831
+  _globals['_USAGEROW']._serialized_end=2057
+  _globals['_RECEIVED']._serialized_start=2059
+  _globals['_RECEIVED']._serialized_end=2082
+  _globals['_COMMAND']._serialized_start=2084
+  _globals['_COMMAND']._serialized_end=2157
+  _globals['_COMMANDRESULT']._serialized_start=2159
+  _globals['_COMMANDRESULT']._serialized_end=2214
+  _globals['_TIMEREQUEST']._serialized_start=2216
+  _globals['_TIMEREQUEST']._serialized_end=2267
+  _globals['_TIMEREPLY']._serialized_start=2269
+  _globals['_TIMEREPLY']._serialized_end=2324
+  _globals['_KEYTABLE']._serialized_start=2326
+  _globals['_KEYTABLE']._serialized_end=2405
+  _globals['_KEY']._serialized_start=2407
+  _globals['_KEY']._serialized_end=2513
+  _globals['_FLEET']._serialized_start=2516
+  _globals['_FLEET']._serialized_end=2662
 # @@protoc_insertion_point(module_scope)

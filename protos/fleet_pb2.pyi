@@ -7,6 +7,18 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class RenewRequest(_message.Message):
+    __slots__ = ("csr_pem",)
+    CSR_PEM_FIELD_NUMBER: _ClassVar[int]
+    csr_pem: str
+    def __init__(self, csr_pem: _Optional[str] = ...) -> None: ...
+
+class RenewReply(_message.Message):
+    __slots__ = ("certificate_pem",)
+    CERTIFICATE_PEM_FIELD_NUMBER: _ClassVar[int]
+    certificate_pem: str
+    def __init__(self, certificate_pem: _Optional[str] = ...) -> None: ...
+
 class AgentMessage(_message.Message):
     __slots__ = ("hello", "status", "plan_answer", "load_result", "command_result", "time_request", "inventory", "event", "usage")
     HELLO_FIELD_NUMBER: _ClassVar[int]

@@ -39,6 +39,11 @@ class FleetStub:
                 request_serializer=protos_dot_fleet__pb2.AgentMessage.SerializeToString,
                 response_deserializer=protos_dot_fleet__pb2.ControllerMessage.FromString,
                 _registered_method=True)
+        self.Renew = channel.unary_unary(
+                '/slotserve.v1.Fleet/Renew',
+                request_serializer=protos_dot_fleet__pb2.RenewRequest.SerializeToString,
+                response_deserializer=protos_dot_fleet__pb2.RenewReply.FromString,
+                _registered_method=True)
 
 
 class FleetServicer:
@@ -50,6 +55,13 @@ class FleetServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Renew(self, request, context):
+        """A new certificate for a node that has a good one: asked for at two thirds of its life.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_FleetServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -57,6 +69,11 @@ def add_FleetServicer_to_server(servicer, server):
                     servicer.Connect,
                     request_deserializer=protos_dot_fleet__pb2.AgentMessage.FromString,
                     response_serializer=protos_dot_fleet__pb2.ControllerMessage.SerializeToString,
+            ),
+            'Renew': grpc.unary_unary_rpc_method_handler(
+                    servicer.Renew,
+                    request_deserializer=protos_dot_fleet__pb2.RenewRequest.FromString,
+                    response_serializer=protos_dot_fleet__pb2.RenewReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -86,6 +103,33 @@ class Fleet:
             '/slotserve.v1.Fleet/Connect',
             protos_dot_fleet__pb2.AgentMessage.SerializeToString,
             protos_dot_fleet__pb2.ControllerMessage.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Renew(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/slotserve.v1.Fleet/Renew',
+            protos_dot_fleet__pb2.RenewRequest.SerializeToString,
+            protos_dot_fleet__pb2.RenewReply.FromString,
             options,
             channel_credentials,
             insecure,

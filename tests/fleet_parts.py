@@ -85,11 +85,11 @@ class FakePlanner:
 class Controller:
     """The fleet side in a thread of its own, as `slotserve serve` has it. `clock_offset` shifts its time (ms)."""
 
-    def __init__(self, folder: Path, *, fleet_listen: str = "127.0.0.1:0") -> None:
+    def __init__(self, folder: Path, *, fleet_listen: str = "127.0.0.1:0", **ca: Any) -> None:
         folder.mkdir(exist_ok=True)
         self.folder, self.clock_offset = folder, 0
         self.store, self.live, self.planner = make_store(folder), Live(), FakePlanner()
-        self.ca = CertificateAuthority(folder / "ca")
+        self.ca = CertificateAuthority(folder / "ca", **ca)
         self.logs = LogStore(folder / "logs")
         self.told: list[Any] = []
         self._boot(fleet_listen)
@@ -99,7 +99,7 @@ class Controller:
 
     def _boot(self, fleet_listen: str) -> None:
         self.service = FleetService(
-            self.store, self.live, self.planner, self.now, lambda _, event: self.told.append(event)
+            self.store, self.live, self.planner, self.now, lambda _, event: self.told.append(event), self.ca
         )
         self.planner.push = self.service.push
         self.server: FleetServer = FleetServer(

@@ -24,8 +24,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 CA_DAYS = 20 * 365
-SERVER_DAYS = 397
-CLIENT_DAYS = 90
+SERVER_LIFE = datetime.timedelta(days=397)
+CLIENT_LIFE = datetime.timedelta(days=90)
 SKEW = datetime.timedelta(hours=1)  # a node whose clock is behind must still find its certificate valid
 RENEW_BEFORE = datetime.timedelta(days=60)
 
@@ -36,17 +36,17 @@ class RequestRefused(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Issued:
-    """A client certificate; `serial` in hexadecimal, as it is kept with the node."""
+    """A client certificate. `enrolment` names the enrolment that it goes back to, as it is kept with the node."""
 
     pem: str
-    serial: str
+    enrolment: str
 
 
 class CertificateAuthority:
     """Opens the CA below `folder`, or makes it. `hosts`: names and addresses that nodes dial."""
 
-    def __init__(self, folder: Path, hosts: Iterable[str] = ()) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, hosts: Iterable[str] = (), client_life: datetime.timedelta = CLIENT_LIFE) -> None:
+        self._folder, self._client_life = folder, client_life
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._hosts = tuple(dict.fromkeys(("localhost", "127.0.0.1", "::1", socket.gethostname(), *hosts)))
         if not (folder / "ca.crt").exists():
@@ -65,21 +65,28 @@ class CertificateAuthority:
             private = ec.generate_private_key(ec.SECP256R1())
             names = [_san(h) for h in self._hosts]
             certificate = self._sign(
-                "slotserve controller", private.public_key(), SERVER_DAYS, ExtendedKeyUsageOID.SERVER_AUTH, names
+                [(NameOID.COMMON_NAME, "slotserve controller")],
+                private.public_key(),
+                SERVER_LIFE,
+                ExtendedKeyUsageOID.SERVER_AUTH,
+                names,
             )
             write_private(key, _key_pem(private))
             write_private(crt, certificate.public_bytes(serialization.Encoding.PEM), 0o644)
         return key.read_bytes(), crt.read_bytes()
 
-    def sign_csr(self, csr_pem: str, node: str) -> Issued:
+    def sign_csr(self, csr_pem: str, node: str, enrolment: str = "") -> Issued:
         """A client certificate with common name `node` for the request's key; the request's own subject is ignored.
 
+        `enrolment`: of the certificate that is renewed; without, a new one. Renewing needs no record of ours: until they
+        run out, all certificates of a node's newest enrolment are good, so that no lost answer locks a node out.
         Raises RequestRefused where the request is none, or its signature does not prove that the sender has the key.
         """
         public = checked_request(csr_pem)
-        certificate = self._sign(node, public, CLIENT_DAYS, ExtendedKeyUsageOID.CLIENT_AUTH, [])
-        pem = certificate.public_bytes(serialization.Encoding.PEM).decode()
-        return Issued(pem, f"{certificate.serial_number:x}")
+        enrolment = enrolment or secrets.token_hex(16)
+        subject = [(NameOID.COMMON_NAME, node), (NameOID.SERIAL_NUMBER, enrolment)]
+        certificate = self._sign(subject, public, self._client_life, ExtendedKeyUsageOID.CLIENT_AUTH, [])
+        return Issued(certificate.public_bytes(serialization.Encoding.PEM).decode(), enrolment)
 
     def _still_good(self, certificate: x509.Certificate) -> bool:
         try:
@@ -121,20 +128,20 @@ class CertificateAuthority:
 
     def _sign(
         self,
-        common_name: str,
+        subject: list[tuple[x509.ObjectIdentifier, str]],
         public: ec.EllipticCurvePublicKey,
-        days: int,
+        life: datetime.timedelta,
         usage: x509.ObjectIdentifier,
         names: list[x509.GeneralName],
     ) -> x509.Certificate:
         builder = (
             x509.CertificateBuilder()
-            .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)]))
+            .subject_name(x509.Name([x509.NameAttribute(oid, value) for oid, value in subject]))
             .issuer_name(self._ca.subject)
             .public_key(public)
             .serial_number(x509.random_serial_number())
             .not_valid_before(_now() - SKEW)
-            .not_valid_after(_now() + datetime.timedelta(days=days))
+            .not_valid_after(_now() + life)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)

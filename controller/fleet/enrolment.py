@@ -47,7 +47,7 @@ class EnrolmentService(enrol_pb2_grpc.EnrolmentServicer):
             log.warning("enrolment refused node=%r peer=%s why=%r", request.node, context.peer(), str(err))
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, str(err))
         else:
-            log.info("node enrolled node=%s serial=%s peer=%s", request.node, issued.serial, context.peer())
+            log.info("node enrolled node=%s enrolment=%s peer=%s", request.node, issued.enrolment, context.peer())
             return enrol_pb2.EnrolReply(
                 certificate_pem=issued.pem, ca_pem=self._ca.certificate_pem(), fleet_address=self._fleet_address()
             )
@@ -78,7 +78,7 @@ class EnrolmentService(enrol_pb2_grpc.EnrolmentServicer):
             if not isinstance(spent, CursorResult) or spent.rowcount != 1:
                 raise EnrolmentRefused(f"this token has been used; {_ANOTHER.format(name=name)}")
             issued = self._ca.sign_csr(csr_pem, name)
-            node.certificate_serial = issued.serial
+            node.certificate_serial = issued.enrolment
             return issued
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import grpc
 
 from controller.fleet.logs import Launch, LogStore
-from controller.fleet.peer import admitted
-from controller.fleet.records import Records
+from controller.fleet.peer import Peer, admitted
+from controller.fleet.records import NodeRefused, Records
 from protos import logs_pb2, logs_pb2_grpc
 
 log = logging.getLogger(__name__)
@@ -29,12 +29,15 @@ class LogService(logs_pb2_grpc.LogsServicer):
         peer, _ = await admitted(context, self._records)
         async for chunk in chunks:
             try:
-                offset = await asyncio.to_thread(self._keep, peer.node, chunk)
+                offset = await asyncio.to_thread(self._keep, peer, chunk)
+            except NodeRefused as err:
+                await context.abort(grpc.StatusCode.PERMISSION_DENIED, str(err))
             except ValueError as err:
                 await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(err))
             yield logs_pb2.LogAnswer(channel=chunk.channel, launch_id=chunk.launch_id, next_offset=offset)
 
-    def _keep(self, node: str, chunk: Any) -> int:
+    def _keep(self, peer: Peer, chunk: Any) -> int:
+        self._records.check(peer.node, peer.enrolment)  # removed meanwhile?
         launch = Launch(
             id=chunk.launch_id,
             launched_at=chunk.launched_at_ms,
@@ -44,4 +47,4 @@ class LogService(logs_pb2_grpc.LogsServicer):
             ended=chunk.ended,
             failed=chunk.failed,
         )
-        return self._store.append(node, chunk.channel, launch, chunk.offset, chunk.data)
+        return self._store.append(peer.node, chunk.channel, launch, chunk.offset, chunk.data)

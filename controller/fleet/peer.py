@@ -1,4 +1,4 @@
-"""Who is at the other end of a stream: the common name and serial of its client certificate."""
+"""Who is at the other end of a stream: the node and the enrolment that its client certificate names."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from controller.fleet.records import NodeRefused, Records
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """`ends_at`: ms at which the certificate runs out."""
+    """`enrolment`: the same for a certificate and those it was renewed to. `ends_at`: ms at which it runs out."""
 
     node: str
-    serial: str
+    enrolment: str
     ends_at: int
 
 
@@ -28,17 +28,18 @@ def peer_of(context: grpc.aio.ServicerContext) -> Peer:
         raise NodeRefused("no client certificate; enrol this node")
     certificate = x509.load_pem_x509_certificate(pem[0])
     names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
-    if len(names) != 1:
-        raise NodeRefused("the client certificate has no single common name; enrol this node again")
+    enrolments = certificate.subject.get_attributes_for_oid(NameOID.SERIAL_NUMBER)
+    if len(names) != 1 or len(enrolments) != 1:
+        raise NodeRefused("the client certificate does not name one node and its enrolment; enrol this node again")
     ends = int(certificate.not_valid_after_utc.timestamp() * 1000)
-    return Peer(str(names[0].value), f"{certificate.serial_number:x}", ends)
+    return Peer(str(names[0].value), str(enrolments[0].value), ends)
 
 
 async def admitted(context: grpc.aio.ServicerContext, records: Records) -> tuple[Peer, str]:
     """The peer and its node id, or the stream is aborted with the reason."""
     try:
         peer = peer_of(context)
-        return peer, await asyncio.to_thread(records.check, peer.node, peer.serial)
+        return peer, await asyncio.to_thread(records.check, peer.node, peer.enrolment)
     except NodeRefused as err:
         await context.abort(grpc.StatusCode.PERMISSION_DENIED, str(err))
         raise  # not reached: abort raises

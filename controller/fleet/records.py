@@ -46,15 +46,15 @@ class Records:
     def __init__(self, store: Store, clock: Callable[[], int]) -> None:
         self._store, self._clock = store, clock
 
-    def check(self, name: str, serial: str) -> str:
-        """The node's id. Raises NodeRefused where it is unknown, removed, or has a newer certificate than this one."""
+    def check(self, name: str, enrolment: str) -> str:
+        """The node's id. Raises NodeRefused where it is unknown, removed, or has been enrolled anew since."""
         with self._store.read() as session:
-            return _known(session, name, serial).id
+            return _known(session, name, enrolment).id
 
-    def hello(self, name: str, serial: str, hello: fleet_pb2.Hello) -> str:
+    def hello(self, name: str, enrolment: str, hello: fleet_pb2.Hello) -> str:
         """Takes what a node declares of itself; channels it no longer declares are gone. Returns the node's id."""
         with self._store.write() as session:
-            node = _known(session, name, serial)
+            node = _known(session, name, enrolment)
             now = self._clock()
             node.version = hello.version
             node.last_seen_at = now
@@ -188,7 +188,7 @@ class Records:
             )
 
     def removed(self, names: dict[str, str]) -> set[str]:
-        """Those of {node: certificate serial} that may not stay connected: removed, or given a newer certificate."""
+        """Those of {node: enrolment} that may not stay connected: removed, or enrolled anew."""
         with self._store.read() as session:
             rows = session.execute(
                 select(Node.name, Node.certificate_serial, Node.removed_at).where(Node.name.in_(names))
@@ -197,13 +197,13 @@ class Records:
         return set(names) - good
 
 
-def _known(session: Session, name: str, serial: str) -> Node:
+def _known(session: Session, name: str, enrolment: str) -> Node:
     node = session.scalars(select(Node).where(Node.name == name)).one_or_none()
     if node is None:
         raise NodeRefused(f"node {name!r} is not known here; enrol it again with `slotserve node add {name}`")
     if node.removed_at is not None:
         raise NodeRefused(f"node {name!r} has been removed; enrol it again with `slotserve node add {name}`")
-    if node.certificate_serial != serial:
+    if node.certificate_serial != enrolment:
         raise NodeRefused(f"node {name!r} has been enrolled anew since; this certificate no longer counts")
     return node
 

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 import grpc
 
 from controller.fleet import keys, reports
+from controller.fleet.ca import CertificateAuthority, RequestRefused
 from controller.fleet.commands import Commands, Due
 from controller.fleet.live import Live
 from controller.fleet.peer import Peer, admitted
@@ -53,7 +54,9 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
         plans: Plans,
         clock: Callable[[], int],
         tell: Callable[[Write, Event], None] = lambda *_: None,
+        ca: CertificateAuthority | None = None,
     ) -> None:
+        self._ca = ca
         self._store, self._live, self._plans, self._clock, self._tell = store, live, plans, clock, tell
         self._records, self._commands, self._sessions = Records(store, clock), Commands(store), Sessions()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -124,6 +127,19 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
             await context.abort(grpc.StatusCode.CANCELLED, session.why_ended)
         return None
 
+    async def Renew(
+        self, request: fleet_pb2.RenewRequest, context: grpc.aio.ServicerContext
+    ) -> fleet_pb2.RenewReply | None:
+        peer, _ = await admitted(context, self._records)
+        if self._ca is None:
+            return await context.abort(grpc.StatusCode.UNIMPLEMENTED, "this controller has no CA")
+        try:
+            issued = self._ca.sign_csr(request.csr_pem, peer.node, peer.enrolment)
+        except RequestRefused as err:
+            return await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(err))
+        log.info("certificate renewed node=%s", peer.node)
+        return fleet_pb2.RenewReply(certificate_pem=issued.pem)
+
     async def _greet(self, peer: Peer, hello: fleet_pb2.Hello, context: grpc.aio.ServicerContext) -> Session:
         if hello.node != peer.node:
             why = f"the certificate is of node {peer.node!r}, not of {hello.node!r}"
@@ -135,12 +151,12 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
             )
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, why)
         try:
-            node_id = await asyncio.to_thread(self._records.hello, peer.node, peer.serial, hello)
+            node_id = await asyncio.to_thread(self._records.hello, peer.node, peer.enrolment, hello)
         except NodeRefused as err:
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, str(err))
             raise  # not reached: abort raises
         await self._outgrow(peer.node, hello.epoch)
-        session = Session(peer.node, node_id, peer.serial)
+        session = Session(peer.node, node_id, peer.enrolment)
         epoch = (self._plans.plan_for(peer.node) or (0,))[0]
         session.send(lambda: _message(welcome=_welcome(epoch)))
         session.keys = await asyncio.to_thread(keys.load_table, self._store, self._clock())
@@ -312,12 +328,12 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
                 session.send(lambda change=change: _message(keys=change))  # type: ignore[misc]
 
     async def _end_removed(self) -> None:
-        connected = {s.node: s.serial for s in self._sessions.all()}
+        connected = {s.node: s.enrolment for s in self._sessions.all()}
         if not connected:
             return
         for name in await asyncio.to_thread(self._records.removed, connected):
             session = self._sessions.get(name)
-            if session and session.serial == connected[name]:
+            if session and session.enrolment == connected[name]:
                 session.end("this node has been removed, or enrolled anew")
 
     async def _send_commands(self) -> None:

@@ -18,8 +18,8 @@ Make = Callable[[], fleet_pb2.ControllerMessage | None]
 class Session:
     """One node's stream. All methods on the loop."""
 
-    def __init__(self, node: str, node_id: str, serial: str) -> None:
-        self.node, self.node_id, self.serial = node, node_id, serial
+    def __init__(self, node: str, node_id: str, enrolment: str) -> None:
+        self.node, self.node_id, self.enrolment = node, node_id, enrolment
         self.keys: Table = {}  # as last sent
         self.gpus: list[dict[str, object]] | None = None  # as last written to the store
         self.ended = asyncio.Event()

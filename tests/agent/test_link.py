@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import datetime
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from sqlalchemy import func, select
 
 from agent.clock import NodeClock
+from agent.errors import EnrolmentFailed
 from agent.state import SavedPlan, State
 from controller.store.tables import ApiKey, Channel, Command, Load, Node, NodeModel, Usage, User
 from protos import fleet_pb2, types_pb2
@@ -299,6 +301,53 @@ def test_an_old_certificate_of_a_node_enrolled_anew_is_refused(controller: Contr
             await until(lambda: link.connected)
 
     asyncio.run(scene())
+
+
+def test_a_certificate_is_renewed_without_a_phase_offline(tmp_path: Path) -> None:
+    controller = Controller(tmp_path / "short", client_life=datetime.timedelta(seconds=6))
+    seen: list[bool] = []
+    try:
+        state, node = controller.enrolled(), FakeNode()
+        first = state.identity()
+        controller.live.on_change(lambda name, _: seen.append(controller.live.node(name).online))
+
+        async def scene() -> None:
+            async with linked(state, node) as link:
+                await until(lambda: link.connected)
+                call = link._call
+                await until(lambda: state.identity() != first, 10, "renewed")
+                await until(lambda: link.connected and link._call is not call)
+                began = time.monotonic()
+                await until(lambda: time.monotonic() > began + 4, 10)  # past the end of the first certificate
+                assert link.connected
+                node.said = fleet_pb2.Status(channels=[types_pb2.ChannelStatus(channel="main", phase="ready")])
+                link.status_changed()
+                await until(lambda: controller.live.channel("n1", "main").phase == "ready")
+                assert False not in seen
+
+        asyncio.run(scene())
+    finally:
+        controller.close()
+
+
+def test_a_certificate_that_has_run_out_ends_its_stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    controller = Controller(tmp_path / "short", client_life=datetime.timedelta(seconds=3))
+    monkeypatch.setattr("agent.enrolment.renew", _never)
+    try:
+        state, node = controller.enrolled(), FakeNode()
+
+        async def scene() -> None:
+            async with linked(state, node) as link:
+                await until(lambda: link.connected)
+                await until(lambda: not controller.live.node("n1").online, 8)
+
+        asyncio.run(scene())
+    finally:
+        controller.close()
+
+
+async def _never(*_: object) -> None:
+    raise EnrolmentFailed("not today")
 
 
 def test_a_node_cannot_say_it_is_another(controller: Controller) -> None:
