@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from controller.api import ROUTES
+from controller.api.route import Route
 from controller.times import parse, text_of
 from tests.controller.api.conftest import NOW, World, make
 
@@ -114,3 +117,44 @@ def test_instants_survive_the_way_out_and_in(instant: int, offset: int) -> None:
     if "1971-01-03" < text < "9998-12-29":
         assert parse(text.replace("Z", zone)) == instant
         assert parse(text.replace("Z", zone).replace("+", " ")) == instant
+
+
+PLACES = {"node": "n1", "name": "a", "id": "x"}
+WRITES = [r for r in ROUTES if r.body is not None]
+READS = [r for r in ROUTES if r.method == "GET"]
+
+
+@pytest.mark.parametrize("route", WRITES, ids=lambda r: f"{r.method} {r.path}")
+def test_every_write(world: World, route: Route) -> None:
+    names = sorted(route.body.model_fields) if route.body else []
+    path = re.sub(r"<(?:\w+:)?(\w+)>", lambda m: PLACES[m[1]], route.path)
+    if path.startswith("/users/"):
+        path = f"/users/{world.ids['tom']}"
+
+    @settings(QUICK, max_examples=8)
+    @given(body=st.dictionaries(st.sampled_from(names) | TEXT, VALUE, max_size=4))
+    def send(body: dict[str, Any]) -> None:
+        for who in ("root", "noor"):
+            answer = world.call(route.method, path, body, who)
+            assert answer.status_code < 500, (path, body, answer.get_data(as_text=True))
+
+    send()
+
+
+@pytest.mark.parametrize("route", READS, ids=lambda r: r.path)
+def test_every_read(world: World, route: Route) -> None:
+    names = [f.alias or n for n, f in route.query.model_fields.items()] if route.query else ["x"]
+
+    @settings(QUICK, max_examples=8)
+    @given(
+        query=st.dictionaries(st.sampled_from(names), TEXT | TIMES, max_size=3),
+        place=st.sampled_from(["a", "n1", "x y", "%"]),
+    )
+    def ask(query: dict[str, str], place: str) -> None:
+        clean = {k: v.encode(errors="replace").decode() for k, v in query.items()}
+        path = re.sub(r"<(?:\w+:)?(\w+)>", place, route.path)
+        for who in ("root", "noor"):
+            answer = world.call("GET", path, None, who, query_string=clean)
+            assert answer.status_code < 500, (path, clean, answer.get_data(as_text=True))
+
+    ask()
