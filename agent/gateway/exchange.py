@@ -391,12 +391,15 @@ class Exchange:
         self._after(answer)
 
     def answer_goes_on(self, data: bytes) -> None:
+        """More of the answer's body: the path that every streamed token takes."""
         answer = self.answer
         assert answer is not None
-        data = self._answer_bytes(answer, data)
+        data = answer.feed(data, self.cut_by is not None)
         if data:
+            self.bytes_out += len(data)
             self.connection.transport.write(data)
-        self._after(answer)
+        if answer.over or self.cut_by is not None or self.connection.paused:
+            self._after(answer)
 
     def _answer_bytes(self, answer: Answer, data: bytes) -> bytes:
         """What of `data` goes to the client; after a cut only up to the event's end."""

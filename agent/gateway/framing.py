@@ -87,6 +87,8 @@ class Chunks:
     def feed(self, data: bytes, cut: bool = False) -> int:
         """How much of `data` belongs to the body: less than all after its end, or, with `cut`, behind the first boundary."""
         pos, size = 0, len(data)
+        if not self._left and not self._line and not self._trailer and self._one_whole(data, size):
+            return size
         while pos < size:
             if self._left:
                 pos = self._data(data, pos, size)
@@ -142,6 +144,22 @@ class Chunks:
                 self.feed(data[pos:end])
                 pos = end
         return b"".join(parts)
+
+    def _one_whole(self, data: bytes, size: int) -> bool:
+        """What nearly always comes: one chunk, whole, and nothing else."""
+        eol = data.find(b"\r\n", 0, 10)
+        if eol < 1 or size < eol + 9 or data[-2:] != b"\r\n":
+            return False
+        try:
+            length = int(data[:eol], 16)
+        except ValueError:
+            return False
+        if length + eol + 4 != size:
+            return False
+        self.payload += length
+        tail = self._tail = data[-6:-2]
+        self.boundary = tail[2:] == b"\n\n" or tail == b"\r\n\r\n"
+        return True
 
     def _data(self, data: bytes, pos: int, size: int) -> int:
         take = min(self._left, size - pos)
