@@ -22,7 +22,7 @@ from controller.fleet import planner_store
 from controller.fleet.encoding import channel_plan, node_plan, step_key
 from controller.fleet.live import Live
 from controller.fleet.planner_store import ChannelWrite, NodeWrite
-from controller.fleet.snapshot import ChannelState, NodeState, next_end, nodes_of, read_nodes
+from controller.fleet.snapshot import ChannelState, NodeState, nodes_of, read_nodes
 from controller.scheduling.plan import HOUR, look_ahead, reaches_past
 from controller.scheduling.types import Decision, Millis
 from controller.settings import Settings
@@ -100,7 +100,6 @@ class Planner:
         self._woken_nodes: set[str] = set()
         self._commits = 0
         self._foreign: int | None = None
-        self._next_end: Millis | None = None
         self._failed: dict[str, Millis] = {}  # nodes that could not be planned, and when to try again
         self._loop: asyncio.AbstractEventLoop | None = None
         self._event = asyncio.Event()
@@ -188,8 +187,6 @@ class Planner:
         """The next instant at which something is to be looked at."""
         dues = [n.due for n in self._nodes.values() if n.due is not None and n.id not in self._failed]
         dues += self._failed.values()
-        if self._next_end is not None:
-            dues.append(self._next_end)
         return min(dues, default=None)
 
     async def step(self) -> int:
@@ -209,9 +206,6 @@ class Planner:
         return looked
 
     async def _round(self, now: Millis, woken: set[str], names: set[str]) -> int:
-        ended = self._next_end is not None and self._next_end <= now
-        if woken or ended:
-            self._next_end = await asyncio.to_thread(self._end_windows, now)
         if ALL in woken:
             batches = await asyncio.to_thread(planner_store.all_nodes, self._store)
             gone = self._nodes.keys() - batches
@@ -302,7 +296,8 @@ class Planner:
         same = digest.hexdigest() == state.plan_sha256 and state.generation > 0
         generation = state.generation if same else state.generation + 1
         write = NodeWrite(state.id, None if same else (generation, digest.hexdigest()))
-        dues: list[Millis] = []
+        write.over = [(row.id, row.status, row.ends_at) for row in state.over]
+        dues: list[Millis] = [] if state.next_end is None else [state.next_end]
         lines: list[tuple[object, ...]] = []
         for channel, record, _ in chosen:
             decision = record.decision
@@ -346,15 +341,6 @@ class Planner:
     def _nodes_of(self, channel_ids: Collection[str]) -> set[str]:
         with self._store.read() as session:
             return nodes_of(session, channel_ids)
-
-    def _end_windows(self, now: Millis) -> Millis | None:
-        with self._store.read() as session:
-            end = next_end(session)
-        if end is None or end > now:
-            return end
-        planner_store.end_windows(self._store, now)
-        with self._store.read() as session:
-            return next_end(session)
 
     async def _notice_foreign_writes(self) -> None:
         """What somebody else has written to the database (a restored backup, another process) is looked at as well: the

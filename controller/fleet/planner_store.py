@@ -39,15 +39,16 @@ class ChannelWrite:
 
 @dataclass(slots=True)
 class NodeWrite:
-    """plan: (generation, sha256 in hex) where its bytes have changed."""
+    """plan: (generation, sha256 in hex) where its bytes have changed. over: (booking, status, end) of passed windows."""
 
     node_id: str
     plan: tuple[int, str] | None
+    over: list[tuple[str, str, Millis]] = field(default_factory=list)
     channels: list[ChannelWrite] = field(default_factory=list)
 
     @property
     def empty(self) -> bool:
-        return self.plan is None and not self.channels
+        return self.plan is None and not self.channels and not self.over
 
 
 def next_epoch(store: Store, now: Millis, at_least: int = 1) -> int:
@@ -73,6 +74,8 @@ def apply(store: Store, writes: Iterable[NodeWrite]) -> set[str]:
     stale = set()
     with store.write() as session:
         for node in writes:
+            for booking, status, end in node.over:
+                _end(session, booking, status, end)
             if all(_bookings(session, channel) for channel in node.channels):
                 _rest(session, node)
             else:
@@ -80,32 +83,24 @@ def apply(store: Store, writes: Iterable[NodeWrite]) -> set[str]:
     return stale
 
 
-def end_windows(store: Store, now: Millis) -> None:
-    """Approved bookings whose window is over are finished, pending ones have expired: the end is the window's own."""
-    with store.write() as session:
-        rows = session.execute(
-            select(Reservation.id, Reservation.channel_id, Reservation.status, Reservation.ends_at).where(
-                Reservation.status.in_(("approved", "pending")), Reservation.ends_at <= now
-            )
-        ).all()
-        for row in rows:
-            values = {"status": "finished", "ended_at": row.ends_at}
-            if row.status == "pending":
-                values = {"status": "expired", "reason": "nobody had decided when its time was over"}
-            changed(
-                session,
-                update(Reservation)
-                .where(Reservation.id == row.id, Reservation.status == row.status, Reservation.ends_at <= now)
-                .values(version=Reservation.version + 1, committed=False, **values),
-            )
-            session.touch(row.channel_id)
-            log.info("window over reservation=%s status=%s", row.id, values["status"])
-
-
 def repin(session: Session, reservation_id: str) -> None:
     """For Reload: the running booking takes what its model and preset say now. Within the caller's write transaction,
     which then touches the channel."""
     session.execute(update(Reservation).where(Reservation.id == reservation_id).values(pinned=None))
+
+
+def _end(session: Session, booking: str, status: str, end: Millis) -> None:
+    """An approved booking whose window is over is finished, a pending one has expired: the end is the window's own."""
+    values: dict[str, object] = {"status": "finished", "ended_at": end}
+    if status == "pending":
+        values = {"status": "expired", "reason": "nobody had decided when its time was over"}
+    statement = (
+        update(Reservation)
+        .where(Reservation.id == booking, Reservation.status == status, Reservation.ends_at == end)
+        .values(version=Reservation.version + 1, committed=False, **values)
+    )
+    if changed(session, statement):
+        log.info("window over reservation=%s status=%s", booking, values["status"])
 
 
 def _bookings(session: Session, write: ChannelWrite) -> bool:

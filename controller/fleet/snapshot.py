@@ -44,7 +44,10 @@ class ChannelState:
 
 @dataclass(slots=True)
 class NodeState:
-    """A node that has not been removed, with its declared channels by name."""
+    """A node that has not been removed, with its declared channels by name.
+
+    `over` are pending and approved bookings of its channels (also of those that are gone) whose window has passed, and
+    `next_end` is when the next one's will."""
 
     id: str
     name: str
@@ -52,6 +55,8 @@ class NodeState:
     generation: int
     plan_sha256: str | None
     channels: list[ChannelState] = field(default_factory=list)
+    over: list[Any] = field(default_factory=list)
+    next_end: Millis | None = None
 
 
 def read_nodes(
@@ -66,14 +71,16 @@ def read_nodes(
     )
     for n in session.execute((query if node_ids is None else query.where(Node.id.in_(node_ids))).order_by(Node.name)):
         nodes[n.id] = NodeState(n.id, n.name, n.own_settings or {}, n.generation, n.plan_sha256)
-    mine = and_(Channel.node_id.in_(list(nodes)), Channel.gone_at.is_(None))
-
+    mine = Channel.node_id.in_(list(nodes))
     channels = session.execute(select(*Channel.__table__.c).where(mine).order_by(Channel.name)).all()
-    bookings = _bookings(session, mine, now)
+    bookings = _bookings(session, mine)
     catalogue = read_catalogue(session, list(nodes), _models(channels, bookings))
     begun = _last_begun(session, mine, now) if any(c.override_set_at is not None for c in channels) else {}
     for c in channels:
         node = nodes[c.node_id]
+        _windows(node, bookings.get(c.id, ()), now)
+        if c.gone_at is not None:
+            continue
         said = live.channel(node.name, c.name)
         reader = _Reader(c, node, said, settings, catalogue, now)
         node.channels.append(reader.state(bookings.get(c.id, ()), begun.get(c.id)))
@@ -83,11 +90,6 @@ def read_nodes(
 def nodes_of(session: Session, channel_ids: Collection[str]) -> set[str]:
     """The nodes that some channels belong to."""
     return set(session.scalars(select(Channel.node_id).where(Channel.id.in_(channel_ids)).distinct()))
-
-
-def next_end(session: Session) -> Millis | None:
-    """The next instant at which a booking's window ends (it is then finished, or expired)."""
-    return session.scalar(select(func.min(tables.Reservation.ends_at)).where(tables.Reservation.status.in_(HOLDING)))
 
 
 class _Reader:
@@ -113,6 +115,8 @@ class _Reader:
         versions: dict[str, int] = {}
         reservations, committed = [], set()
         for booking in bookings:
+            if booking.status != "approved" or booking.ends_at <= self._now:
+                continue
             reservation = self._reservation(booking, pins)
             if reservation is None:
                 continue
@@ -215,13 +219,22 @@ def effective_start(starts_at: Millis, approved_at: Millis | None) -> Millis:
     return starts_at if approved_at is None else max(starts_at, approved_at)
 
 
-def _bookings(session: Session, mine: Any, now: Millis) -> dict[str, list[Row[Any]]]:
-    """Approved bookings that have not ended, by channel and start."""
+def _windows(node: NodeState, bookings: Iterable[Any], now: Millis) -> None:
+    for booking in bookings:
+        if booking.ends_at <= now:
+            node.over.append(booking)
+        elif node.next_end is None or booking.ends_at < node.next_end:
+            node.next_end = booking.ends_at
+
+
+def _bookings(session: Session, mine: Any) -> dict[str, list[Row[Any]]]:
+    """Pending and approved bookings, by channel and start."""
     r = tables.Reservation
     rows = session.execute(
         select(
             r.id,
             r.channel_id,
+            r.status,
             r.kind,
             r.model,
             r.preset,
@@ -237,7 +250,7 @@ def _bookings(session: Session, mine: Any, now: Millis) -> dict[str, list[Row[An
         )
         .join(Channel, Channel.id == r.channel_id)
         .outerjoin(User, User.id == r.holder_id)
-        .where(mine, r.status == "approved", r.ends_at > now)
+        .where(mine, r.status.in_(HOLDING))
         .order_by(r.channel_id, r.starts_at)
     )
     found: dict[str, list[Row[Any]]] = {}

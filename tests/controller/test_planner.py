@@ -72,7 +72,7 @@ def test_due_times_are_met_and_life_goes_on(world) -> None:
     finished = world.row(Reservation, "r1")
     assert (finished.status, finished.ended_at) == ("finished", START + 1_200_000)
     assert world.planner.next_due() is None
-    assert list(world.planner.lateness) == [0, 0.02, 0]
+    assert list(world.planner.lateness) == [0, 0, 0.02, 0]
 
 
 def test_a_restart_changes_the_epoch_and_nothing_else(world) -> None:
