@@ -37,6 +37,7 @@ KEEPALIVE = (
     ("grpc.max_send_message_length", 64 << 20),
     ("grpc.so_reuseport", 0),  # two controllers on one port would share the agents at random
 )
+THREADS = 16  # for the store and the logs' files: a few that wait for the disk must not keep the others waiting
 CERTIFICATE_LOOK_SECONDS = 3600.0
 
 
@@ -95,6 +96,7 @@ class FleetServer:
 
     async def _run(self) -> None:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
+        self._loop.set_default_executor(concurrent.futures.ThreadPoolExecutor(THREADS, "fleet-store"))
         fleet, enrol = grpc.aio.server(options=KEEPALIVE), grpc.aio.server(options=KEEPALIVE)
         fleet_pb2_grpc.add_FleetServicer_to_server(self._service, fleet)
         records = Records(self._store, self._clock)
