@@ -36,7 +36,7 @@ class Throttle:
         """Seconds until the next try is looked at; 0 = now."""
         now = self._clock()
         with self._lock:
-            return max((self._until(key) - now for key in keys), default=0.0) if keys else 0.0
+            return max([0.0, *(self._until(key) - now for key in keys)])
 
     def failed(self, *keys: str) -> None:
         with self._lock:

@@ -92,11 +92,12 @@
     startNow = true;
     const at = Math.ceil(now() / 6e4) * 6e4;
     f.day.value = day(at); f.start.value = clock(at); f.end.value = clock(at + 36e5);
-    if (button.dataset.book) f.channel.value = button.dataset.book;
+    const row = button.dataset.book ? $(`.ch[data-channel="${CSS.escape(button.dataset.book)}"]`) : $('.ch[data-groups~=open]') ?? $('.ch[data-groups~=ready]');
+    if (row) f.channel.value = row.dataset.channel;
     live.replaceChildren();
     matchMedia('(min-width: 721px)').matches ? dlg.show() : dlg.showModal();
     (matchMedia('(min-width: 721px)').matches ? f.start : $('#dlg-h')).focus();
-    try { await load(); choices(); check(); } catch (err) { live.replaceChildren(note('bad', 'oct', err.message)); }
+    try { await load(); choices(); if (row?.dataset.model && [...f.model.options].some(o => o.value === row.dataset.model)) { f.model.value = row.dataset.model; choices(); } check(); } catch (err) { live.replaceChildren(note('bad', 'oct', err.message)); }
   }
   const close = () => { dlg.close(); opener?.isConnected && opener.focus(); };
 
@@ -109,6 +110,10 @@
     else if (b.dataset.length) { const start = instant(f.day.value, f.start.value); if (start?.at) { f.end.value = clock(start.at + b.dataset.length * 6e4); check(); } }
   });
   addEventListener('keydown', e => { if (e.key === 'Escape' && dlg.open) close(); });
+  addEventListener('keydown', e => { // b = new booking; never while typing
+    if (e.key === 'b' && !e.ctrlKey && !e.metaKey && !e.altKey && !dlg.open && !e.target.closest('input, textarea, select')) { e.preventDefault(); open($('.top [data-book]')); }
+  });
+  if (location.hash === '#book') open($('.top [data-book]'));
   dlg.addEventListener('cancel', e => { e.preventDefault(); close(); });
   form.addEventListener('input', e => { if (['day', 'start'].includes(e.target.name)) startNow = false; if (e.target.name !== 'note') { if (models) choices(); check(); } });
   form.addEventListener('submit', async e => {

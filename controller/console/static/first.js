@@ -4,8 +4,13 @@
   const stored = () => { try { return localStorage.getItem('theme'); } catch { return null; } };
   if (['light', 'dark'].includes(stored())) root.dataset.theme = stored();
   const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
-  if (zone && /^[\w+/-]{1,64}$/.test(zone)) document.cookie = `zone=${zone}; path=/; max-age=31536000; samesite=lax`;
+  let moved = false;
+  if (zone && /^[\w+/-]{1,64}$/.test(zone) && !document.cookie.split('; ').includes(`zone=${zone}`)) {
+    document.cookie = `zone=${zone}; path=/; max-age=31536000; samesite=lax`;
+    moved = document.cookie.split('; ').includes(`zone=${zone}`);
+  }
   addEventListener('DOMContentLoaded', () => {
+    if (moved && document.body.dataset.live) { location.reload(); return; } // its times are in the zone from before
     document.querySelector('[data-theme-toggle]')?.addEventListener('click', () => {
       const dark = root.dataset.theme ? root.dataset.theme === 'dark' : matchMedia('(prefers-color-scheme: dark)').matches;
       root.dataset.theme = dark ? 'light' : 'dark';

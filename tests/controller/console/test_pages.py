@@ -1,0 +1,215 @@
+"""Log-in, headers, languages, and that no page has inline script or style."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from babel.messages.pofile import read_po
+
+from controller.console import POLICY
+from controller.console.language import TRANSLATIONS
+from controller.console.login import Throttle
+from controller.console.show import duration, model_name
+from controller.console.signed_in import safe_next
+from controller.words import PHASES
+from tests.console_scene import PASSWORD, Scene
+from tests.translations import texts
+
+PAGES = ("/login", "/", "/overview/rows", "/nowhere")
+
+
+def token(page: str) -> str:
+    found = re.search(r'name="csrf_token" value="([^"]+)"', page)
+    assert found
+    return found[1]
+
+
+def log_in(client, name: str = "lin", password: str = PASSWORD, **more: str):
+    page = client.get("/login").text
+    return client.post("/login", data={"csrf_token": token(page), "name": name, "password": password, **more})
+
+
+def test_log_in_and_out(world: Scene) -> None:
+    client = world.app.test_client()
+    assert client.get("/").headers["Location"] == "/login?next=/"
+    assert client.get("/overview/rows").status_code == 401
+    answer = log_in(client, next="/?x=1")
+    assert (answer.status_code, answer.headers["Location"]) == (302, "/?x=1")
+    cookie = answer.headers["Set-Cookie"]
+    assert "HttpOnly" in cookie
+    assert "SameSite=Lax" in cookie
+    page = client.get("/")
+    assert page.status_code == 200
+    assert client.get("/login").status_code == 302
+    assert client.post("/logout").status_code == 400  # without the token
+    assert client.get("/").status_code == 200
+    assert client.post("/logout", data={"csrf_token": token(page.text)}).headers["Location"] == "/login"
+    assert client.get("/").status_code == 302
+
+
+def test_a_new_session_at_each_log_in(world: Scene) -> None:
+    client = world.app.test_client()
+    with client.session_transaction() as session:
+        session["planted"] = "before"
+    log_in(client)
+    with client.session_transaction() as session:
+        assert "planted" not in session
+        assert session["user_id"] == world.ids["lin"]
+
+
+def test_wrong_names_and_passwords_get_one_answer_and_then_a_wait(world: Scene) -> None:
+    client = world.app.test_client()
+    texts_of = set()
+    for name, password in (("lin", "wrong"), ("nobody", "wrong"), ("maya", "wrong"), ("lin", ""), ("\x00", "x")):
+        answer = log_in(client, name, password)
+        assert answer.status_code == 401
+        texts_of.add(re.search(r'role="alert".*?<b>(.*?)</b>', answer.text, re.DOTALL)[1])
+    assert texts_of == {"Name and password do not fit together."}
+    answer = log_in(client)  # right, but too soon after five wrong ones
+    assert answer.status_code == 429
+    assert int(answer.headers["Retry-After"]) >= 1
+    assert client.get("/").status_code == 302
+
+
+def test_the_wait_doubles_and_ends() -> None:
+    now = [0.0]
+    throttle = Throttle(lambda: now[0], free=2, most=5, size=3)
+    waits = []
+    for _ in range(6):
+        throttle.failed("a")
+        waits.append(throttle.wait("a", "b"))
+    assert waits == [0, 1, 2, 4, 5, 5]
+    now[0] += 5
+    assert throttle.wait("a") <= 0
+    throttle.succeeded("a")
+    throttle.failed("a")
+    assert throttle.wait("a") == 0
+    for key in "bcdefg":
+        throttle.failed(key)
+    assert len(throttle._failures) == 3
+
+
+def test_log_in_needs_its_token(world: Scene) -> None:
+    answer = world.app.test_client().post("/login", data={"name": "lin", "password": PASSWORD})
+    assert answer.status_code == 400
+    assert "<html" in answer.text  # a page, not JSON
+
+
+def test_a_disabled_person_is_out_at_once(world: Scene) -> None:
+    client = world.client("maya")
+    assert client.get("/").status_code == 200
+    from controller.store.tables import User
+
+    with world.store.write() as db:
+        db.get(User, world.ids["maya"]).disabled_at = world.now
+    assert client.get("/").status_code == 302
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_headers_and_nothing_inline(world: Scene, path: str) -> None:
+    client = world.client(None if path == "/login" else "lin")
+    answer = client.get(path)
+    assert answer.headers["Content-Security-Policy"] == POLICY
+    assert answer.headers["X-Content-Type-Options"] == "nosniff"
+    text = answer.text
+    assert not re.search(r"<style|\sstyle=|\son\w+=\"|javascript:", text)
+    assert all(
+        re.match(r'<script src="/static/[\w.]+\?v=\w+"( defer)?></script>', tag)
+        for tag in re.findall(r"<script.*?</script>", text, re.DOTALL)
+    )
+    if path != "/overview/rows":
+        assert answer.headers["Cache-Control"] == "no-store"
+
+
+def test_static_files_are_there_and_nothing_else(world: Scene) -> None:
+    client = world.app.test_client()
+    page = client.get("/login").text + world.client("lin").get("/").text
+    for path in set(re.findall(r'(?:src|href)="(/static/[^"]+)"', page)):
+        answer = client.get(path)
+        assert answer.status_code == 200
+        assert "immutable" in answer.headers["Cache-Control"]
+    for path in ("/static/../console/login.py", "/static/%2e%2e/login.py", "/static/none.js"):
+        assert client.get(path).status_code == 404
+
+
+@pytest.mark.parametrize("path", ["//evil.test", "/\\evil.test", "https://evil.test", "", None, "/\nx", "relative"])
+def test_only_paths_of_this_site_are_next(path: str | None) -> None:
+    assert safe_next(path) == "/"
+    assert safe_next("/a?b=c") == "/a?b=c"
+
+
+def test_the_language_is_chosen_kept_and_guessed(world: Scene) -> None:
+    client = world.app.test_client()
+    assert 'lang="zh-Hans"' in client.get("/login", headers={"Accept-Language": "zh-CN,zh;q=0.9,en;q=0.1"}).text
+    assert 'lang="en"' in client.get("/login", headers={"Accept-Language": "de"}).text
+    answer = client.get("/language/zh_Hans?next=/login")
+    assert answer.headers["Location"] == "/login"
+    assert "登录" in client.get("/login").text
+    assert client.get("/language/xx?next=//evil").headers["Location"] == "/"
+
+
+def test_every_text_is_translated_with_its_places() -> None:
+    for file in TRANSLATIONS.glob("*/LC_MESSAGES/messages.po"):
+        with file.open("rb") as stream:
+            catalogue = read_po(stream, abort_invalid=True)
+        known = {m.id: m for m in catalogue if m.id}
+        wanted = texts()
+        assert len(wanted) > 150
+        missing = {
+            t
+            for t in wanted
+            if t not in known or not all(known[t].string if isinstance(known[t].string, tuple) else [known[t].string])
+        }
+        assert not missing
+        assert not set(known) - wanted, "no longer used"
+        for message in known.values():
+            assert not message.fuzzy
+            one = message.id[0] if isinstance(message.id, tuple) else message.id
+            other = message.string[0] if isinstance(message.string, tuple) else message.string
+            assert sorted(re.findall(r"%\(\w+\)s", one)) == sorted(re.findall(r"%\(\w+\)s", other)), one
+
+
+def test_no_english_is_left_on_the_chinese_page(world: Scene) -> None:
+    page = world.client("maya", "zh_Hans").get("/").text
+    text = re.sub(r'<[^>]+lang="en".*?</', " ", page)
+    for word in ("Booking", "Ready", "Default", "Reserved", "Nothing", "Requests", "Overview", "Next try", "Close"):
+        assert word not in re.sub(r"<[^>]*>|Default-", " ", text).replace("Last-Modified", "")
+
+
+def test_every_phase_has_words_an_icon_and_a_pill() -> None:
+    phases = {"off", "draining", "stopping", "freeing", "loading", "ready", "retry_wait", "blocked", "unknown", "gone"}
+    assert phases == set(PHASES)
+    sheet = (Path(TRANSLATIONS).parent / "static" / "slotserve.css").read_text()
+    for _, icon, pill in PHASES.values():
+        assert f".ic-{icon}" in sheet
+        assert f".pill--{pill}" in sheet
+
+
+@pytest.mark.parametrize(
+    ("name", "head", "tail"),
+    [
+        ("Qwen3-32B-Q4_K_M", "Qwen3-32B", "-Q4_K_M"),
+        (
+            "Llama-3.3-Nemotron-Super-49B-v1.5-Instruct-UD-Q4_K_XL",
+            "Llama-3.3-Nemotron-Super-49B-v1.5-Instruct",
+            "-UD-Q4_K_XL",
+        ),
+        ("gpt-oss-120b-MXFP4", "gpt-oss-120b", "-MXFP4"),
+        ("Qwen3-32B-FP8", "Qwen3-32B", "-FP8"),
+        ("tiny", "tiny", ""),
+        ("-Q8_0", "-Q8_0", ""),
+    ],
+)
+def test_a_model_name_keeps_its_tail(name: str, head: str, tail: str) -> None:
+    wanted = (
+        f'<span class="mn" title="{name}"><span>{head}</span>' + (f"<span>{tail}</span>" if tail else "") + "</span>"
+    )
+    assert model_name(name) == wanted
+
+
+def test_durations(world: Scene) -> None:
+    with world.app.test_request_context("/", headers={"Cookie": "language=en"}):
+        shown = [duration(s) for s in (-3, 84, 274, 720, 5520, 183600)]
+    assert shown == ["0 s", "84 s", "4 min 34 s", "12 min", "1 h 32 min", "2 d 3 h"]
