@@ -44,6 +44,8 @@ class Gateways:
         self._on_usage = on_usage
         self._version = 0
         self._clock: dict[str, Any] | None = None
+        self._clock_known = False  # set here, whatever a predecessor's table says
+        self._started = False
         self._settings: dict[str, Any] = {"show_holders": "users", "drain_seconds": 30.0, "stop_timeout_seconds": 30.0}
         self._entries: dict[str, dict[str, Any]] = {}
         self._keys: dict[str, dict[str, Any]] | None = None
@@ -65,6 +67,9 @@ class Gateways:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             folder.chmod(0o700)
         self._load()
+        self._started = True
+        if self._entries:
+            self._write("table.json", self._table())
         self._socket.unlink(missing_ok=True)
         self._server = await asyncio.start_unix_server(self._serve, str(self._socket), limit=LINE_LIMIT)
         self._socket.chmod(0o600)
@@ -183,6 +188,7 @@ class Gateways:
             clock = {"controller_ms": controller_ms, "boottime_ms": boottime_ms}
             if boot_id:
                 clock["boot_id"] = boot_id
+        self._clock_known = True
         if clock == self._clock:
             return
         self._clock = clock
@@ -321,6 +327,8 @@ class Gateways:
                 link.send_line(line)
 
     def _write(self, name: str, message: dict[str, Any]) -> None:
+        if not self._started:
+            return
         try:
             write_private(self._folder / name, _line(message), sync=False)
         except OSError as err:
@@ -331,7 +339,8 @@ class Gateways:
         try:
             if table:
                 self._version = int(table.get("version") or 0)
-                self._clock = table.get("clock")
+                if not self._clock_known:
+                    self._clock = table.get("clock")
                 self._settings |= table.get("settings") or {}
                 self._entries = {str(e["name"]): e for e in table["channels"]}
             if keys:

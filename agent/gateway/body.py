@@ -16,6 +16,7 @@ CHECKED_BYTES = 64 * 1024  # bodies up to this size are parsed, larger ones only
 _SPACE = b" \t\r\n"
 _STRUCTURE = re.compile(rb'["{}\[\],]')
 _STRING = re.compile(rb'[^"\\]*(?:\\.[^"\\]*)*', re.DOTALL)
+_MENTION = re.compile(rb'"model"[ \t\r\n]*:[ \t\r\n]*("[^"\\]*")')
 _VALUE = re.compile(rb"[^,}\s]+")
 
 
@@ -137,10 +138,19 @@ def find_model(body: bytes) -> Found:
     model = content.get("model")
     if model is not None and not isinstance(model, str):
         raise bad_request("'model' must be a string.", "model")
-    found = ModelScanner().scan(body, True) or Found(None)
+    found = _only_mention(body, model) or ModelScanner().scan(body, True) or Found(None)
     if found.model != model:
         raise bad_request("The body says 'model' more than once.", "model")
     return found
+
+
+def _only_mention(body: bytes, model: str | None) -> Found | None:
+    """Where the model stands in a body that is known to be JSON and to have this model: at once, where "model" is
+    written once and nothing is escaped (an escape could spell the key as well)."""
+    if model is None or b"\\u" in body or body.count(b'"model"') != 1:
+        return None
+    match = _MENTION.match(body, body.index(b'"model"'))
+    return Found(model, match.start(1), match.end(1)) if match else None
 
 
 def rewrite(found: Found, model: str, body: bytes) -> bytes:
