@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import hashlib
 import logging
 import threading
@@ -20,7 +21,7 @@ from dataclasses import dataclass, field
 
 from controller.fleet import planner_store
 from controller.fleet.encoding import channel_plan, node_plan, step_key
-from controller.fleet.live import Live
+from controller.fleet.live import Live, LiveChannel
 from controller.fleet.planner_store import ChannelWrite, NodeWrite
 from controller.fleet.snapshot import ChannelState, NodeState, nodes_of, read_nodes
 from controller.scheduling.plan import HOUR, look_ahead, reaches_past
@@ -30,7 +31,7 @@ from controller.store.session import Store
 
 log = logging.getLogger(__name__)
 SLICE_SECONDS = 0.004
-BATCH_NODES = 32
+BATCH_NODES = 8
 ALL = "*"
 PlanStamp = tuple[int, int, bytes, bytes]
 _Chosen = tuple[ChannelState, "_Channel", bytes]  # a channel, what is decided, its part of the plan
@@ -98,6 +99,7 @@ class Planner:
         self._lock = threading.Lock()
         self._woken: set[str] = {ALL}
         self._woken_nodes: set[str] = set()
+        self._said: dict[str, dict[str, tuple[object, ...]]] = {}
         self._commits = 0
         self._foreign: int | None = None
         self._failed: dict[str, Millis] = {}  # nodes that could not be planned, and when to try again
@@ -147,8 +149,14 @@ class Planner:
         if channel_ids:
             self._ring()
 
-    def _heard(self, node: str, _channels: frozenset[str]) -> None:
+    def _heard(self, node: str, channels: frozenset[str]) -> None:
+        """What a node says of itself counts where a target can depend on it; progress and phases do not."""
+        said = {name: _essence(self._live.channel(node, name)) for name in channels}
         with self._lock:
+            known = self._said.setdefault(node, {})
+            if all(known.get(name) == essence for name, essence in said.items()):
+                return
+            known.update(said)
             self._woken_nodes.add(node)
         self._ring()
 
@@ -162,6 +170,7 @@ class Planner:
     async def run(self) -> None:
         """Until cancelled."""
         self._loop = asyncio.get_running_loop()
+        gc.freeze()  # what there is at the start stays: a full collection of it would hold the loop for 100 ms
         tick = self._settings.tick_seconds
         next_tick = 0.0
         while True:
@@ -350,6 +359,10 @@ class Planner:
             with self._lock:
                 self._woken.add(ALL)
         self._foreign = foreign
+
+
+def _essence(said: LiveChannel) -> tuple[object, ...]:
+    return said.phase == "unknown", said.running, said.switching_to, said.failure and said.failure.identity
 
 
 def _channel_write(channel: ChannelState, decision: Decision, record: _Channel) -> ChannelWrite:

@@ -229,8 +229,8 @@ def _windows(node: NodeState, bookings: Iterable[Any], now: Millis) -> None:
 
 def _bookings(session: Session, mine: Any) -> dict[str, list[Row[Any]]]:
     """Pending and approved bookings, by channel and start."""
-    r = tables.Reservation
-    rows = session.execute(
+    r = tables.Reservation.__table__.c  # plain columns: no mapped objects are made of them
+    rows: Iterable[Any] = session.execute(
         select(
             r.id,
             r.channel_id,
@@ -246,14 +246,14 @@ def _bookings(session: Session, mine: Any) -> dict[str, list[Row[Any]]]:
             r.version,
             r.committed,
             r.pinned,
-            User.name.label("holder_name"),
+            User.__table__.c.name.label("holder_name"),
         )
-        .join(Channel, Channel.id == r.channel_id)
-        .outerjoin(User, User.id == r.holder_id)
+        .join(Channel.__table__, Channel.__table__.c.id == r.channel_id)
+        .outerjoin(User.__table__, User.__table__.c.id == r.holder_id)
         .where(mine, r.status.in_(HOLDING))
         .order_by(r.channel_id, r.starts_at)
     )
-    found: dict[str, list[Row[Any]]] = {}
+    found: dict[str, list[Any]] = {}
     for row in rows:
         found.setdefault(row.channel_id, []).append(row)
     return found

@@ -204,6 +204,21 @@ def test_what_a_node_runs_counts_as_there(world) -> None:
     assert world.look(100)[0] == ("D", "default")
 
 
+def test_only_what_a_target_can_depend_on_wakes_the_planner(world) -> None:
+    world.look()
+    looks = world.planner.looks
+    world.says(LiveChannel("loading", running="x"))
+    world.look(1)
+    assert world.planner.looks == looks + 1
+    for channel in (LiveChannel("ready", running="x"), LiveChannel("ready", running="x", detail="5 of 9")):
+        world.says(channel)
+    world.look(2)
+    assert world.planner.looks == looks + 1
+    world.live.update("n1", online=False)
+    world.look(3)
+    assert world.planner.looks == looks + 2
+
+
 def test_short_gap(world) -> None:
     world.book("r0", 0, 100, "B")
     world.look(1)
