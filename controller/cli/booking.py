@@ -14,6 +14,8 @@ from controller.cli.channels import channel_name
 from controller.cli.client import Client, Refused, path_of
 from controller.cli.options import CHANNEL, command, name_of, split_model
 
+COUNTS_AS_NOW = 60_000  # the controller takes a start up to a minute ago as now; so is one that is a minute ahead
+
 
 @click.command()
 @click.argument("model", metavar="MODEL[:PRESET]", required=False)
@@ -230,65 +232,39 @@ def _wanted(app: App, client: Client, given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _best(app: App, client: Client, body: dict[str, Any]) -> list[str]:
-    """Channels on which the booking is possible as it is wished, best first: soonest ready, then fewest requests."""
+    """Channels that are free as it is wished, in the controller's order (best first); the nearest others where none is."""
     start = app.clock() if body["starts_at"] == "now" else times.from_api(body["starts_at"])
-    ranked, problems = [], []
-    wanted = {"model": body.get("model"), "preset": body.get("preset")}
-    held = _nodes_with(client, body.get("model"))
-    for item in client.items("/channels"):
-        name = channel_name(item)
-        if held is not None and name.partition("/")[0] not in held:
-            continue
-        try:
-            check = client.post("/reservations/check", {**body, "channel": name})
-        except Refused as err:
-            problems.append(f"{name}: {err.message.splitlines()[0]}")
-            continue
-        if check.get("problems"):
-            problems.append(f"{name}: {_problem(check['problems'][0])}")
-            continue
-        there = item["phase"] == "ready" and not item.get("fallback") and item.get("running") == wanted
-        ready = None if there else check.get("ready_at")
-        rank = (
-            bool(check.get("exceeds_gpu_memory")),
-            item["phase"] in ("unknown", "gone", "blocked", "retry_wait"),
-            max(times.from_api(ready), start) if ready else start,
-            item.get("in_flight") or 0,
-            name,
-        )
-        ranked.append((rank, name))
-    if ranked:
-        return [name for _, name in sorted(ranked)]
-    lines = [f"no channel is free for that at {app.when(times.rfc3339(start))}", *(f"  - {p}" for p in problems[:10])]
-    raise Refused("\n".join([*lines, *_nearest(app, client, body, start)]))
-
-
-def _nearest(app: App, client: Client, body: dict[str, Any], start: int) -> list[str]:
-    minutes = (times.from_api(body["ends_at"]) - start) / 60000
-    try:
-        found = client.get(
-            "/slots",
-            model=body.get("model"),
-            preset=body.get("preset"),
-            minutes=_number(minutes),
-            after=times.rfc3339(start),
-            kind=body["kind"],
-        )["items"]
-    except Refused:
-        return []
-    return [
-        f"  free: --channel {s['channel']} --at {s['starts_at']}  ({app.window(s['starts_at'], s['ends_at'])})"
+    wish = {"model": body.get("model"), "preset": body.get("preset"), "kind": body["kind"]}
+    minutes = _number((times.from_api(body["ends_at"]) - start) / 60_000)
+    found = client.get("/slots", **wish, minutes=minutes, after=body["starts_at"], limit=100)["items"]
+    places = [s["channel"] for s in found if times.from_api(s["starts_at"]) <= start + COUNTS_AS_NOW]
+    if places:
+        there = _serving(client, {"model": wish["model"], "preset": wish["preset"]}) if len(places) > 1 else set()
+        return sorted(places, key=lambda place: place not in there)
+    lines = [f"no channel is free for that at {app.when(times.rfc3339(start))}"]
+    lines += [
+        f"  free: --channel {s['channel']} --at {s['starts_at']}  ({app.window(s['starts_at'], s['ends_at'])}; {s['why']})"
         for s in found[:3]
     ]
+    raise Refused("\n".join(lines))
+
+
+def _serving(client: Client, target: dict[str, Any]) -> set[str]:
+    """Channels that serve the target already: no time goes to loading."""
+    return {
+        channel_name(c)
+        for c in client.items("/channels")
+        if c["phase"] == "ready" and not c["fallback"] and c["running"] == target
+    }
 
 
 def _book(client: Client, body: dict[str, Any], places: list[str]) -> dict[str, Any]:
-    """Books the first of the channels that still can: another person may be faster."""
+    """Books the first of the channels that still can: another person may be faster, a policy may be against it."""
     for place in places[:-1]:
         try:
             return dict(client.post("/reservations", {**body, "channel": place}))
         except Refused as err:
-            if err.status != 409:
+            if err.status not in (409, 422):
                 raise
     return dict(client.post("/reservations", {**body, "channel": places[-1]}))
 
@@ -376,16 +352,6 @@ def _holder(item: dict[str, Any]) -> str:
 
 def _model(client: Client, text: str) -> tuple[str, str | None]:
     return split_model(text, {m["name"] for m in client.items("/models")})
-
-
-def _nodes_with(client: Client, model: str | None) -> set[str] | None:
-    """Names of the nodes that hold the model; None where that does not matter or cannot be told."""
-    if model is None:
-        return None
-    nodes = client.get(path_of("models", model)).get("nodes")
-    if not isinstance(nodes, list):
-        return None
-    return {str(n.get("name") or n.get("node")) if isinstance(n, dict) else str(n) for n in nodes}
 
 
 def _people(client: Client, names: tuple[str, ...] | list[str]) -> list[str]:

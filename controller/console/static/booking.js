@@ -9,7 +9,8 @@
   const day = at => { const p = parts(at); return `${p.year}-${p.month}-${p.day}`; };
   const wall = at => { const p = parts(at); return Date.UTC(p.year, p.month - 1, p.day, p.hour, p.minute, p.second); };
   const instant = (date, time) => {
-    const want = Date.parse(`${date}T${time}:00Z`);
+    const [, h, m] = /^\s*(\d{1,2})[:：.]?(\d{2})\s*$/.exec(time) ?? [];
+    const want = Date.parse(`${date}T${(h ?? '').padStart(2, '0')}:${m}:00Z`); // NaN while it is being typed
     if (Number.isNaN(want)) return null;
     const found = [...new Set([-1, 0, 1].map(h => want - (wall(want + h * 864e5) - (want + h * 864e5))))].filter(at => wall(at) === want).sort((a, b) => a - b);
     return { at: found[0] ?? null, twice: found.length > 1 };
