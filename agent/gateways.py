@@ -24,6 +24,7 @@ from typing import Any
 
 from agent.core.types import Millis
 from agent.files import write_private
+from agent.gateway_peers import GatewayAway, GatewayLink, line_of, read_saved, start_of
 
 log = logging.getLogger(__name__)
 LINE_LIMIT = 64 * 1024 * 1024
@@ -49,8 +50,8 @@ class Gateways:
         self._settings: dict[str, Any] = {"show_holders": "users", "drain_seconds": 30.0, "stop_timeout_seconds": 30.0}
         self._entries: dict[str, dict[str, Any]] = {}
         self._keys: dict[str, dict[str, Any]] | None = None
-        self._links: set[_Link] = set()
-        self._away: dict[str, _Away] = {}  # by gateway id: it runs, as far as is known, but is not connected
+        self._links: set[GatewayLink] = set()
+        self._away: dict[str, GatewayAway] = {}  # by gateway id: it runs, as far as is known, but is not connected
         self._barriers: dict[str, str] = {}  # channel: its last barrier
         self._barrier_number = 0
         self._changed = asyncio.Condition()
@@ -198,7 +199,7 @@ class Gateways:
     # below: how it is done
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        link = _Link(writer)
+        link = GatewayLink(writer)
         task = asyncio.current_task()
         assert task is not None
         self._serving.add(task)
@@ -214,7 +215,7 @@ class Gateways:
         finally:
             await self._lost(link)
 
-    async def _take(self, link: _Link, message: Mapping[str, Any]) -> None:
+    async def _take(self, link: GatewayLink, message: Mapping[str, Any]) -> None:
         kind = message["type"]
         if kind == "hello":
             await self._hello(link, message)
@@ -230,7 +231,7 @@ class Gateways:
         else:
             log.warning("unknown message of a gateway type=%s pid=%s", kind, link.pid)
 
-    async def _hello(self, link: _Link, message: Mapping[str, Any]) -> None:
+    async def _hello(self, link: GatewayLink, message: Mapping[str, Any]) -> None:
         link.pid, link.id = int(message["pid"]), str(message["gateway_id"])
         self._away.pop(link.id, None)
         self._links.add(link)
@@ -244,28 +245,28 @@ class Gateways:
             link.ask(channel, barrier)
         await self._notify()
 
-    async def _lost(self, link: _Link) -> None:
+    async def _lost(self, link: GatewayLink) -> None:
         link.close()
         if link not in self._links:
             return
         self._links.discard(link)
         log.info("gateway disconnected pid=%s gateways=%s", link.pid, len(self._links))
-        if _start_of(link.pid):
+        if start_of(link.pid):
             until = asyncio.get_running_loop().time() + GRACE_SECONDS
-            self._away[link.id] = _Away(link.pid, _start_of(link.pid), until, link.counts)
+            self._away[link.id] = GatewayAway(link.pid, start_of(link.pid), until, link.counts)
         self._remember()
         await self._notify()
         for channel in link.counts:
             self._count_changed(channel)
 
-    async def _counted(self, link: _Link, counts: dict[str, int]) -> None:
+    async def _counted(self, link: GatewayLink, counts: dict[str, int]) -> None:
         changed = [c for c in counts.keys() | link.counts.keys() if counts.get(c, 0) != link.counts.get(c, 0)]
         link.counts = counts
         await self._notify()
         for channel in changed:
             self._count_changed(channel)
 
-    async def _usage(self, link: _Link, rows: Rows) -> None:
+    async def _usage(self, link: GatewayLink, rows: Rows) -> None:
         if self._on_usage is not None:
             taken = self._on_usage(rows)
             if inspect.isawaitable(taken):
@@ -286,11 +287,11 @@ class Gateways:
         except TimeoutError:
             return
 
-    def _running_away(self) -> list[_Away]:
+    def _running_away(self) -> list[GatewayAway]:
         """Gateways that are waited for: their process runs, and their grace is not over."""
         now = asyncio.get_running_loop().time()
         for gateway_id, away in tuple(self._away.items()):
-            if now >= away.until or _start_of(away.pid) != away.start:
+            if now >= away.until or start_of(away.pid) != away.start:
                 del self._away[gateway_id]
         return list(self._away.values())
 
@@ -322,7 +323,7 @@ class Gateways:
 
     def _tell_all(self, message: dict[str, Any]) -> None:
         if self._links:
-            line = _line(message)
+            line = line_of(message)
             for link in self._links:
                 link.send_line(line)
 
@@ -330,12 +331,12 @@ class Gateways:
         if not self._started:
             return
         try:
-            write_private(self._folder / name, _line(message), sync=False)
+            write_private(self._folder / name, line_of(message), sync=False)
         except OSError as err:
             log.error("state for the gateways not saved file=%s error=%s", self._folder / name, err)
 
     def _load(self) -> None:
-        table, keys = self._read(self._folder / "table.json"), self._read(self._folder / "keys.json")
+        table, keys = read_saved(self._folder / "table.json"), read_saved(self._folder / "keys.json")
         try:
             if table:
                 self._version = int(table.get("version") or 0)
@@ -345,75 +346,19 @@ class Gateways:
                 self._entries = {str(e["name"]): e for e in table["channels"]}
             if keys:
                 self._keys = dict(keys["keys"])
-            known = self._read(self._known_file) or {}
+            known = read_saved(self._known_file) or {}
             until = asyncio.get_running_loop().time() + GRACE_SECONDS
             for gateway_id, (pid, start) in known.items():
-                if _start_of(pid) == start:
-                    self._away[gateway_id] = _Away(pid, start, until, {})
+                if start_of(pid) == start:
+                    self._away[gateway_id] = GatewayAway(pid, start, until, {})
         except (KeyError, TypeError, ValueError, AttributeError) as err:
             log.error("what was saved for the gateways cannot be used folder=%s error=%r", self._folder, err)
 
-    @staticmethod
-    def _read(path: Path) -> dict[str, Any] | None:
-        try:
-            found = json.loads(path.read_bytes())
-        except FileNotFoundError:
-            return None
-        except (OSError, ValueError) as err:
-            log.error("saved state cannot be read file=%s error=%s", path, err)
-            return None
-        return found if isinstance(found, dict) else None
-
     def _remember(self) -> None:
         """Which gateways there are, for the agent that comes after this one."""
-        known = {link.id: (link.pid, _start_of(link.pid)) for link in self._links}
+        known = {link.id: (link.pid, start_of(link.pid)) for link in self._links}
         known |= {gateway_id: (away.pid, away.start) for gateway_id, away in self._away.items()}
         try:
             write_private(self._known_file, json.dumps(known).encode(), sync=False)
         except OSError as err:
             log.error("known gateways not saved file=%s error=%s", self._known_file, err)
-
-
-class _Link:
-    """One connected gateway: its counts as last reported, the barriers it has still to answer."""
-
-    def __init__(self, writer: asyncio.StreamWriter) -> None:
-        self._writer = writer
-        self.pid = 0
-        self.id = ""
-        self.counts: dict[str, int] = {}
-        self.asked: dict[str, str] = {}  # channel: barrier
-
-    def ask(self, channel: str, barrier: str) -> None:
-        self.asked[channel] = barrier
-        self.send({"type": "close", "channel": channel, "barrier": barrier})
-
-    def send(self, message: Mapping[str, Any]) -> None:
-        self.send_line(_line(message))
-
-    def send_line(self, line: bytes) -> None:
-        if not self._writer.is_closing():
-            self._writer.write(line)
-
-    def close(self) -> None:
-        self._writer.close()
-
-
-class _Away:
-    """A gateway that was connected: waited for until `until` (loop time), its last counts held for as long."""
-
-    def __init__(self, pid: int, start: str, until: float, counts: dict[str, int]) -> None:
-        self.pid, self.start, self.until, self.counts = pid, start, until, counts
-
-
-def _line(message: Mapping[str, Any]) -> bytes:
-    return json.dumps(message, separators=(",", ":")).encode() + b"\n"
-
-
-def _start_of(pid: int) -> str:
-    """When a process began, in clock ticks of this boot; "" where it does not run (a zombie has ended)."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except (OSError, ValueError):
-        return ""
-    return "" if fields[0] in ("Z", "X") else fields[19]

@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from agent.gateway.exchange import Exchange
+    from agent.gateway.reply import Reply
 
 KEPT = 4096
 
@@ -20,7 +20,7 @@ class AccessLog:
         self._json = as_json
         self._enabled = enabled
 
-    def add(self, exchange: Exchange, outcome: str, at_ms: int, duration: float) -> None:
+    def add(self, exchange: Reply, outcome: str, at_ms: int, duration: float) -> None:
         if not self._enabled:
             return
         head, key = exchange.head, exchange.key

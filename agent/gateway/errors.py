@@ -53,9 +53,18 @@ def encode(body: dict[str, Any]) -> bytes:
     return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
 
 
-def answer(refusal: Refusal, request_id: str, *, close: bool, head_only: bool = False, extra: bytes = b"") -> bytes:
-    """The whole HTTP answer."""
-    body = encode(refusal.body(request_id))
+def answer(
+    refusal: Refusal,
+    request_id: str,
+    *,
+    close: bool,
+    head_only: bool = False,
+    anthropic: bool = False,
+    extra: bytes = b"",
+) -> bytes:
+    """The whole HTTP answer; /v1/messages has its errors marked as such."""
+    content = refusal.body(request_id)
+    body = encode({"type": "error", **content} if anthropic else content)
     lines = [
         f"HTTP/1.1 {refusal.status} {REASONS.get(refusal.status, 'Error')}\r\n"
         f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\nX-Request-Id: {request_id}\r\n"

@@ -1,8 +1,7 @@
 """One request from its head to the end of its answer: admitted, routed, spliced to an engine, and accounted for.
 
-The request's body is held back until its `model` is found (then the rest goes through as it comes), the answer's bytes
-pass as they are. However a request ends, `_finish` runs once: the engine's connection is closed at once, the channel's
-count goes down, a usage row is written.
+The request's body is held back until its `model` is found; then the rest goes through as it comes. The answer's half is
+in reply.py.
 """
 
 from __future__ import annotations
@@ -12,87 +11,41 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from agent.core import routing
-from agent.core.admission import Admission, admit, ends_at
+from agent.core.admission import ends_at
 from agent.gateway import body as bodies
-from agent.gateway import errors, own_answers
+from agent.gateway import own_answers
 from agent.gateway.errors import Refusal
-from agent.gateway.keys import Key
+from agent.gateway.reply import SWALLOW_BYTES, Reply, refusal_of
 from agent.gateway.request import RequestHead
 from agent.gateway.table import Endpoint
-from agent.gateway.upstream import Answer, Upstream
+from agent.gateway.upstream import Upstream
 
 if TYPE_CHECKING:
     from agent.gateway.connection import ClientConnection
 
 log = logging.getLogger(__name__)
 SCAN_BYTES = 256 * 1024  # bodies that are longer are scanned for their model before they are complete
-SWALLOW_BYTES = 1024 * 1024  # of a refused request's body, so that the connection can be used again
 CONNECT_SECONDS = 5.0
-CUT_SECONDS = 1.0  # how long a cut waits for the end of the event that is under way
 
 
-class Exchange:
-    """`answer` is set once the engine's head has come and been passed on."""
+class Exchange(Reply):
+    """The request's half, and the whole: what a connection hands its requests to."""
 
     __slots__ = (
         "_buffer",
-        "_close",
         "_connecting",
         "_multipart",
         "_pending",
-        "_refusal",
         "_scanner",
         "_up_length",
-        "answer",
-        "begun",
-        "bytes_in",
-        "bytes_out",
-        "channel",
-        "connection",
-        "cut_by",
-        "done",
-        "endpoint",
-        "ends_in",
-        "fallback",
-        "first_byte",
-        "gateway",
-        "head",
-        "id",
-        "key",
-        "model",
-        "request_complete",
-        "status",
-        "upstream",
     )
 
     def __init__(self, connection: ClientConnection, head: RequestHead) -> None:
-        gateway = connection.gateway
-        self.connection = connection
-        self.gateway = gateway
-        self.head = head
-        self.id: str = gateway.next_id()
-        self.begun: float = gateway.loop.time()
-        self.key: Key | None = None
-        self.channel = ""
-        self.model = ""
-        self.endpoint: Endpoint | None = None
-        self.fallback = False
-        self.ends_in: int | None = None
-        self.upstream: Upstream | None = None
-        self.answer: Answer | None = None
-        self.cut_by: Refusal | None = None
-        self.status = 0
-        self.first_byte = 0.0
-        self.bytes_in = 0
-        self.bytes_out = 0
-        self.request_complete = False
-        self.done = False
+        super().__init__(connection, head)
         self._buffer = bytearray()
         self._pending: list[bytes] = []  # for the engine, until it is connected
         self._scanner: bodies.ModelScanner | None = None
         self._multipart = head.content_type[:19].lower() == b"multipart/form-data"
-        self._refusal: Refusal | None = None
-        self._close = not head.keep_alive
         self._up_length: int | None = None
         self._connecting: asyncio.Task[None] | None = None
 
@@ -182,52 +135,6 @@ class Exchange:
     def client_gone(self) -> None:
         """In whatever phase: the engine's work for it ends at once."""
         self._finish("client_gone")
-
-    # refusals and own answers
-
-    def refuse(self, refusal: Refusal, close: bool = False) -> None:
-        """Answers with `refusal`, once the body has come where it is small, so that the connection can be used again."""
-        if self.done:
-            return
-        self._refusal = refusal
-        self._buffer.clear()
-        waits = self.head.length is not None and self.head.length <= SWALLOW_BYTES and not self.head.expects_continue
-        if self.request_complete or close or not waits:
-            self._write_refusal(close=close)
-
-    def _write_refusal(self, close: bool = False) -> None:
-        refusal = self._refusal
-        assert refusal is not None
-        self._close = self._close or close or not self.request_complete
-        self.status = refusal.status
-        extra = b"X-SlotServe-Channel: " + self.channel.encode() + b"\r\n" if self.channel else b""
-        if refusal.status == 405 and self.head.route is not None:
-            extra += b"Allow: " + b", ".join(own_answers.allowed(self.head.route)) + b"\r\n"
-        self.connection.transport.write(
-            errors.answer(refusal, self.id, close=self._close, head_only=self.head.method == b"HEAD", extra=extra)
-        )
-        self._finish(refusal.code)
-
-    def _own(self, answer: tuple[int, bytes, bytes]) -> None:
-        """An answer of the gateway's own (status, content type, body)."""
-        status, content_type, data = answer
-        self._close = self._close or not self.request_complete
-        self.status = status
-        head = (
-            f"HTTP/1.1 {status} {errors.REASONS.get(status, 'OK')}\r\nContent-Type: ".encode()
-            + content_type
-            + f"\r\nContent-Length: {len(data)}\r\nX-Request-Id: {self.id}\r\n".encode()
-            + (b"Connection: close\r\n\r\n" if self._close else b"\r\n")
-        )
-        self.bytes_out = len(data)
-        self.connection.transport.write(head if self.head.method == b"HEAD" else head + data)
-        self._finish("own")
-
-    def _too_large(self) -> Refusal:
-        limit = self.gateway.body_limit // (1024 * 1024)
-        return Refusal(
-            413, "body_too_large", f"No 'model' in the first {limit} MiB of the body; put 'model' first.", param="model"
-        )
 
     # routing
 
@@ -339,163 +246,14 @@ class Exchange:
         elif not upstream.transport.is_closing():
             upstream.transport.write(data)
 
-    def engine_unreachable(self, status: int) -> None:
-        """Refused the connection, or closed it without an answer: the table says why, else that it does not answer."""
-        if self.done:
-            return
-        view = self.gateway.table.views.get(self.channel)
-        if view is not None and self.key is not None:
-            admission = admit(view, self.key.caller, self.gateway.clock.now_ms())
-            if not admission.served:
-                self.refuse(refusal_of(admission), close=True)
-                return
-        message = f"The engine of channel {self.channel} does not answer; it is being looked after."
-        self.refuse(Refusal(status, "model_failed", message, retry_after=5), close=True)
+    def _too_large(self) -> Refusal:
+        limit = self.gateway.body_limit // (1024 * 1024)
+        return Refusal(
+            413, "body_too_large", f"No 'model' in the first {limit} MiB of the body; put 'model' first.", param="model"
+        )
 
-    # the answer
-
-    def answer_begins(self, answer: Answer, data: bytes) -> None:
-        """The engine's head has come; `data` is what came of its body. Written to the client as one."""
-        self.answer = answer
-        self.status = answer.head.status
-        self.first_byte = self.gateway.loop.time() - self.begun
-        endpoint = self.endpoint
-        assert endpoint is not None
-        client_http10 = self.head.http10
-        parts = [
-            b"HTTP/1.1 %d %b\r\n" % (answer.head.status, answer.head.reason),
-            *answer.head.lines,
-            endpoint.answer_head,
-        ]
-        if self.fallback:
-            parts.append(b"X-SlotServe-Fallback: true\r\n")
-        if self.ends_in is not None:
-            parts.append(b"X-SlotServe-Ends-In: %d\r\n" % self.ends_in)
-        parts.append(b"X-Request-Id: " + self.id.encode() + b"\r\n")
-        if answer.head.sse:
-            parts.append(b"Cache-Control: no-cache\r\nX-Accel-Buffering: no\r\n")
-        if answer.mode == "length":
-            parts.append(b"Content-Length: %d\r\n" % answer.left)
-        elif answer.mode in ("chunked", "close"):
-            if client_http10:
-                answer.mode = "strip" if answer.mode == "chunked" else "raw"
-                self._close = True
-            else:
-                parts.append(b"Transfer-Encoding: chunked\r\n")
-        if self._close or not self.request_complete:
-            self._close = True
-            parts.append(b"Connection: close\r\n")
-        parts.append(b"\r\n")
-        head = b"".join(parts)
-        self.connection.transport.write(head + self._answer_bytes(answer, data) if data else head)
-        self._after(answer)
-
-    def answer_goes_on(self, data: bytes) -> None:
-        """More of the answer's body: the path that every streamed token takes."""
-        answer = self.answer
-        assert answer is not None
-        data = answer.feed(data, self.cut_by is not None)
-        if data:
-            self.bytes_out += len(data)
-            self.connection.transport.write(data)
-        if answer.over or self.cut_by is not None or self.connection.paused:
-            self._after(answer)
-
-    def _answer_bytes(self, answer: Answer, data: bytes) -> bytes:
-        """What of `data` goes to the client; after a cut only up to the event's end."""
-        out = answer.feed(data, self.cut_by is not None)
-        self.bytes_out += len(out)
-        return out
-
-    def _after(self, answer: Answer) -> None:
-        if answer.over:
-            self._finish("ok" if self.status < 400 else "engine_error")
-        elif self.cut_by is not None and answer.head.sse and answer.boundary:
-            self._end_stream(self.cut_by)
-        elif self.connection.paused:
-            self.pause_engine()
-
-    def engine_lost(self, broken: bool) -> None:
-        """The engine's connection has ended before its answer was over, as far as its framing tells."""
-        if self.done:
-            return
-        answer = self.answer
-        if answer is None:
-            self.engine_unreachable(502)
-        elif not broken and answer.mode in ("close", "raw"):
-            if answer.mode == "close":
-                self.connection.transport.write(b"0\r\n\r\n")
-            self._finish("ok" if self.status < 400 else "engine_error")
-        else:
-            log.warning("engine gone in mid-answer channel=%s id=%s", self.channel, self.id)
-            if self.cut_by is not None:
-                self._abort("cut")
-            else:
-                self._abort("engine_gone")
-
-    # cuts
-
-    def cut(self, refusal: Refusal) -> None:
-        """Ends the request: refused where nothing was answered, else told at the end of the event under way."""
-        if self.done or self.cut_by is not None:
-            return
-        answer = self.answer
-        if answer is None:
-            self.refuse(refusal, close=True)
-            return
-        self.cut_by = refusal
-        if answer.head.sse and answer.boundary and answer.mode != "length":
-            self._end_stream(refusal)
-        else:
-            self.gateway.loop.call_later(CUT_SECONDS, self._abort, "cut")
-
-    def _end_stream(self, refusal: Refusal) -> None:
-        answer = self.answer
-        assert answer is not None
-        anthropic = self.head.route is not None and self.head.route.anthropic
-        event = errors.event(refusal, self.id, anthropic)
-        if answer.mode in ("chunked", "close"):
-            event = b"%x\r\n%b\r\n0\r\n\r\n" % (len(event), event)
-        self.connection.transport.write(event)
-        self._close = True
-        self._finish("cut")
-
-    def _abort(self, outcome: str) -> None:
-        """Ends the client's connection without a clean end: no last chunk, a reset where only the close would tell."""
-        if self.done:
-            return
-        if self.answer is not None and self.answer.mode in ("raw", "strip"):
-            self.connection.reset()
-        self._close = True
-        self._finish(outcome)
-
-    # flow
-
-    def pause_engine(self) -> None:
-        upstream = self.upstream
-        if upstream is not None and upstream.transport is not None and upstream.transport.is_reading():
-            upstream.transport.pause_reading()
-
-    def resume_engine(self) -> None:
-        upstream = self.upstream
-        if upstream is None or upstream.transport is None or upstream.transport.is_closing():
-            return
-        if not upstream.transport.is_reading():
-            upstream.transport.resume_reading()
-
-    def _finish(self, outcome: str) -> None:
-        if self.done:
-            return
-        self.done = True
+    def _release(self) -> None:
         self._buffer = bytearray()
         self._pending = []
         if self._connecting is not None:
             self._connecting.cancel()
-        if self.upstream is not None:
-            self.upstream.drop()
-        self.gateway.finished(self, outcome)
-        self.connection.done(self._close)
-
-
-def refusal_of(admission: Admission, param: str | None = None) -> Refusal:
-    return Refusal(admission.status, admission.code, admission.message, param=param, retry_after=admission.retry_after)

@@ -4,9 +4,10 @@ The agent is away while it restarts; a gateway goes on with what it has and dial
 statement of its subject, so that a lost connection loses nothing.
 
 agent -> gateway
-    {"type": "table", "version": int, "clock": {"controller_ms": int, "boottime_ms": int},
+    {"type": "table", "version": int, "clock": null | {"controller_ms": int, "boottime_ms": int, "boot_id"?: str},
      "settings": {"show_holders": str, "drain_seconds": float, "stop_timeout_seconds": float},
      "channels": [CHANNEL]}                       the route table, whole; sent on connect and on every change
+    {"type": "clock", "controller_ms": int | null, "boottime_ms": int | null, "boot_id"?: str}    a newer measurement
     {"type": "keys", "keys": {sha256: {"id", "user_id", "user_name", "role", "expires_at_ms"}}}     whole
     {"type": "close", "channel": str, "barrier": str}      close it to new requests, then answer `closed`
     {"type": "cut", "channel": str, "retry_after": int}    the drain is over: end what still runs (section 5)
@@ -28,7 +29,7 @@ CHANNEL = {"name": str,
     "switching": null | {"identity": str, "retry_drain": bool, "ready_at_ms": int},     where a switch goes
     "failure": null | {"reason", "category", "retry_at_ms"},
     "blocked": null | str,            who holds the GPU, in words
-    "steps": [{"at", "target": null | {"identity", "model", "preset"}, "why", "fallback": null | {...},
+    "steps": [{"at", "target": null | {"identity", "model", "preset", "load_seconds"?}, "why", "fallback": null | {...},
                "reservation_id", "prepares_for": int | null,
                "access": null | {"reservation_id", "kind", "holder_id", "participant_ids", "holder_name", "start", "end"}}]}
 

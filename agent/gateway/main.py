@@ -36,8 +36,8 @@ class ListenError(OSError):
 def run(settings: AgentSettings, listen: Sequence[str] | None = None) -> int:
     """Runs a gateway until it is told to stop; the exit status. `listen` overrides the node's file."""
     try:
-        addresses = list(listen) if listen is not None else read_node_file(settings.node_file).gateway.listen
-        sockets = handed_over() or [bind(a) for a in addresses]
+        node = read_node_file(settings.node_file)
+        sockets = handed_over() or [bind(a) for a in listen or node.gateway.listen]
     except (NodeFileError, ListenError) as err:
         print(f"slotserve-agent gateway: {err}", file=sys.stderr)
         return 1
@@ -48,6 +48,7 @@ def run(settings: AgentSettings, listen: Sequence[str] | None = None) -> int:
                 sockets,
                 settings.agent_state_dir,
                 settings.run_dir,
+                node=node.node,
                 linger=linger,
                 access_log=AccessLog(settings.log_format == "json", settings.log_level.lower() in ("info", "debug")),
             )
@@ -59,12 +60,13 @@ async def serve(
     state_dir: Path,
     run_dir: Path,
     *,
+    node: str = "",
     linger: float = LINGER_SECONDS,
     access_log: AccessLog | None = None,
 ) -> int:
     """Serves on listening sockets until SIGTERM or SIGINT (twice: at once)."""
     loop = asyncio.get_running_loop()
-    gateway = Gateway(loop, access_log=access_log)
+    gateway = Gateway(loop, node=node, access_log=access_log)
     load_saved(gateway, state_dir)
     link = loop.create_task(keep_linked(gateway, run_dir / "agent.sock"))
     servers = [await _server(loop, gateway, s) for s in sockets]

@@ -10,7 +10,7 @@ from agent.gateway import routes
 from agent.gateway.errors import Refusal, encode
 
 if TYPE_CHECKING:
-    from agent.gateway.exchange import Exchange
+    from agent.gateway.reply import Reply
 
 JSON = b"application/json"
 
@@ -19,11 +19,11 @@ def allowed(route: routes.Route) -> tuple[bytes, ...]:
     return routes.allowed(route)
 
 
-def door(exchange: Exchange) -> Refusal | None:
+def door(exchange: Reply) -> Refusal | None:
     """Why a request is refused before its body is read; None where it may come in. Without a key everything is 401."""
     head, route, gateway = exchange.head, exchange.head.route, exchange.gateway
     if exchange.key is None:
-        if not gateway.keys.known:
+        if head.key and not gateway.keys.known:
             return Refusal(
                 503, "not_ready", "This gateway does not know any keys yet; try again shortly.", retry_after=5
             )
@@ -39,6 +39,8 @@ def door(exchange: Exchange) -> Refusal | None:
         return Refusal(501, "not_supported", "WebSockets (/v1/realtime) are not passed on by this version.")
     if route.kind == "metrics":
         return Refusal(403, "forbidden", "Metrics are for administrators' keys, or for the node itself.")
+    if head.channel and gateway.node:
+        head.channel = head.channel.removeprefix(f"{gateway.node}/")
     if route.channel and head.channel and route.channel != head.channel:
         return Refusal(400, "invalid_request", "The path and X-SlotServe-Channel name different channels.")
     if head.channel and not routes.CHANNEL.fullmatch(head.channel):
@@ -48,7 +50,7 @@ def door(exchange: Exchange) -> Refusal | None:
     return None
 
 
-def models(exchange: Exchange) -> tuple[int, bytes, bytes]:
+def models(exchange: Reply) -> tuple[int, bytes, bytes]:
     """`GET /v1/models`, and one of them by name."""
     gateway, head, route, key = exchange.gateway, exchange.head, exchange.head.route, exchange.key
     assert key is not None
@@ -68,17 +70,17 @@ def models(exchange: Exchange) -> tuple[int, bytes, bytes]:
     return 200, JSON, encode(item)
 
 
-def health(exchange: Exchange) -> tuple[int, bytes, bytes]:
+def health(exchange: Reply) -> tuple[int, bytes, bytes]:
     """The process answers."""
     gateway = exchange.gateway
     return 200, JSON, encode({"status": "ok", "agent": gateway.agent_connected, "stopping": gateway.stopping})
 
 
-def metrics(exchange: Exchange) -> tuple[int, bytes, bytes]:
+def metrics(exchange: Reply) -> tuple[int, bytes, bytes]:
     return 200, b"text/plain; version=0.0.4; charset=utf-8", exchange.gateway.metrics.text().encode()
 
 
-def may_see_metrics(exchange: Exchange) -> bool:
+def may_see_metrics(exchange: Reply) -> bool:
     """Administrators' keys, and whoever calls from the node itself (not through a proxy on it)."""
     if exchange.head.method not in (b"GET", b"HEAD"):
         return False
@@ -97,5 +99,5 @@ def may_see_metrics(exchange: Exchange) -> bool:
     return (mapped or address).is_loopback
 
 
-def _error(exchange: Exchange, refusal: Refusal) -> tuple[int, bytes, bytes]:
+def _error(exchange: Reply, refusal: Refusal) -> tuple[int, bytes, bytes]:
     return refusal.status, JSON, encode(refusal.body(exchange.id))

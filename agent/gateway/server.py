@@ -18,9 +18,9 @@ from agent.gateway.access_log import AccessLog
 from agent.gateway.clock import Clock
 from agent.gateway.connection import ClientConnection
 from agent.gateway.errors import Refusal
-from agent.gateway.exchange import Exchange
 from agent.gateway.keys import Keys
 from agent.gateway.metrics import Metrics
+from agent.gateway.reply import Reply
 from agent.gateway.table import Table, read
 from agent.gateway.usage import Usage
 
@@ -39,10 +39,12 @@ class Gateway:
         self,
         loop: asyncio.AbstractEventLoop,
         *,
+        node: str = "",
         body_limit: int = BODY_LIMIT,
         access_log: AccessLog | None = None,
     ) -> None:
         self.loop = loop
+        self.node = node  # a channel may be asked for as node/name as well
         self.id = f"{os.getpid()}-{secrets.token_hex(4)}"
         self.body_limit = body_limit
         self.table = Table()
@@ -54,7 +56,7 @@ class Gateway:
         self.connections: set[ClientConnection] = set()
         self.stopping = False
         self.send: Callable[[dict[str, Any]], None] | None = None
-        self._running: dict[str, set[Exchange]] = {}
+        self._running: dict[str, set[Reply]] = {}
         self._access_log = access_log or AccessLog()
         self._ids = count(1)
         self._id_prefix = f"req_{secrets.token_hex(8)}"
@@ -77,7 +79,7 @@ class Gateway:
     def next_id(self) -> str:
         return f"{self._id_prefix}{next(self._ids):08x}"
 
-    def admitted(self, exchange: Exchange) -> None:
+    def admitted(self, exchange: Reply) -> None:
         channel = exchange.channel
         running = self._running.get(channel)
         if running is None:
@@ -88,7 +90,7 @@ class Gateway:
             self._expiring = True
         self._report(channel)
 
-    def finished(self, exchange: Exchange, outcome: str) -> None:
+    def finished(self, exchange: Reply, outcome: str) -> None:
         now = self.loop.time()
         duration = now - exchange.begun
         at_ms = self.clock.now_ms() - int(duration * 1000)

@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from agent.gateway.exchange import Exchange
+    from agent.gateway.reply import Reply
 
 log = logging.getLogger(__name__)
 KEPT = 200_000  # rows kept while the agent is away; beyond, the oldest go
@@ -21,7 +21,7 @@ class Usage:
         self._sent: set[str] = set()
         self._lost = 0
 
-    def add(self, exchange: Exchange, outcome: str, at_ms: int, duration: float) -> None:
+    def add(self, exchange: Reply, outcome: str, at_ms: int, duration: float) -> None:
         key = exchange.key
         self._rows[exchange.id] = (
             exchange.channel,

@@ -196,3 +196,34 @@ def test_holder_is_named_only_for_everyone() -> None:
         assert "Maya" in (await rig.call("tomas")).json()["error"]["message"]
 
     run(test)
+
+
+def test_errors_of_messages_are_as_its_clients_expect() -> None:
+    async def test(rig: Rig) -> None:
+        await rig.serve_default()
+        error = (await rig.call(model="nonsense", path="/v1/messages")).json()
+        assert error["type"] == "error"
+        assert error["error"]["code"] == "model_not_found"
+
+    run(test)
+
+
+def test_channel_by_its_full_name() -> None:
+    async def test(rig: Rig) -> None:
+        await rig.serve_default()
+        rig.gateway.node = "gpu-a01"
+        assert (await rig.get("/v1/models", headers="X-SlotServe-Channel: gpu-a01/main\r\n")).status == 200
+        assert (await rig.get("/v1/models", headers="X-SlotServe-Channel: gpu-a02/main\r\n")).status == 400
+
+    run(test)
+
+
+def test_keys_not_known_yet() -> None:
+    async def test(rig: Rig) -> None:
+        rig.gateway.keys.known = False
+        rig.gateway.keys._by_hash = {}
+        assert (await rig.get("/v1/models", None)).status == 401
+        answer = await rig.get("/v1/models")
+        assert (answer.status, answer.code, answer.headers["retry-after"]) == (503, "not_ready", "5")
+
+    run(test)

@@ -1,0 +1,69 @@
+"""A gateway process as the agent sees it: connected, or known to run but not connected; and what is saved of either."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+log = logging.getLogger(__name__)
+
+
+class GatewayLink:
+    """One connected gateway: its counts as last reported, the barriers it has still to answer."""
+
+    def __init__(self, writer: asyncio.StreamWriter) -> None:
+        self._writer = writer
+        self.pid = 0
+        self.id = ""
+        self.counts: dict[str, int] = {}
+        self.asked: dict[str, str] = {}  # channel: barrier
+
+    def ask(self, channel: str, barrier: str) -> None:
+        self.asked[channel] = barrier
+        self.send({"type": "close", "channel": channel, "barrier": barrier})
+
+    def send(self, message: Mapping[str, Any]) -> None:
+        self.send_line(line_of(message))
+
+    def send_line(self, line: bytes) -> None:
+        if not self._writer.is_closing():
+            self._writer.write(line)
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+class GatewayAway:
+    """A gateway that was connected: waited for until `until` (loop time), its last counts held for as long."""
+
+    def __init__(self, pid: int, start: str, until: float, counts: dict[str, int]) -> None:
+        self.pid, self.start, self.until, self.counts = pid, start, until, counts
+
+
+def line_of(message: Mapping[str, Any]) -> bytes:
+    return json.dumps(message, separators=(",", ":")).encode() + b"\n"
+
+
+def start_of(pid: int) -> str:
+    """When a process began, in clock ticks of this boot; "" where it does not run (a zombie has ended)."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (OSError, ValueError):
+        return ""
+    return "" if fields[0] in ("Z", "X") else fields[19]
+
+
+def read_saved(path: Path) -> dict[str, Any] | None:
+    """A JSON object that was saved; None where there is none, or none that can be read (which is said)."""
+    try:
+        found = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as err:
+        log.error("saved state cannot be read file=%s error=%s", path, err)
+        return None
+    return found if isinstance(found, dict) else None
