@@ -86,7 +86,8 @@ class Demo:
 
     def run(self) -> int:
         for sig in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(sig, self._stop_asked)
+            if sig != signal.SIGHUP or signal.getsignal(sig) != signal.SIG_IGN:  # nohup's wish is kept
+                signal.signal(sig, self._stop_asked)
         self.root.mkdir(parents=True, exist_ok=True)
         os.chmod(self.root, 0o700)
         lock = (self.root / "lock").open("w")
