@@ -1,16 +1,14 @@
 """The connection to the controller: dialled by the agent, made again for ever, and never needed to go on.
 
 Down come the plan, the keys and commands; up go status (whole, on change and as a heartbeat), the inventory, and what
-the spool keeps until the controller has it. Everything that comes in is checked here; what is refused is answered with
-the reason, and the last good plan stays in force.
+the spool keeps until the controller has it. What comes down is checked and carried out in agent/downlink.py.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from importlib.metadata import version
 from typing import Any, Protocol
 
@@ -18,10 +16,11 @@ import grpc
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_random_exponential
 
 from agent.clock import NodeClock
-from agent.errors import EnrolmentFailed, NotEnrolled, PlanRefused
+from agent.downlink import Carries, Downlink
+from agent.errors import EnrolmentFailed, NotEnrolled
 from agent.log_shipping import LogShipper
 from agent.spool import Item, Spool
-from agent.state import SavedPlan, State
+from agent.state import State
 from protos import fleet_pb2, fleet_pb2_grpc
 
 log = logging.getLogger(__name__)
@@ -48,7 +47,7 @@ OPTIONS = (
 )
 
 
-class Node(Protocol):
+class Node(Carries, Protocol):
     """What the link needs of the rest of the agent (agent/node.py)."""
 
     name: str
@@ -60,17 +59,6 @@ class Node(Protocol):
 
     def inventory(self) -> fleet_pb2.Inventory | None:
         """None while the disks have not been looked at yet."""
-
-    def check_plan(self, plan: bytes) -> Any:
-        """What `take_plan` is given. Raises PlanRefused."""
-
-    def take_plan(self, plan: Any) -> None: ...
-
-    def take_keys(self, keys: Mapping[str, Mapping[str, Any]]) -> None:
-        """{sha256: {"id", "user_id", "user_name", "role", "expires_at_ms"}}, whole."""
-
-    def command(self, kind: str, channel: str) -> Awaitable[tuple[bool, str]]:
-        """Carries a command out; (False, why) where it cannot."""
 
 
 class LinkLost(Exception):
@@ -84,13 +72,10 @@ class Link:
         self, node: Node, state: State, clock: NodeClock, spool: Spool, shipper: LogShipper | None = None
     ) -> None:
         self._node, self._state, self._clock, self._spool, self._shipper = node, state, clock, spool, shipper
-        self.held = state.load_plan()
+        self.down = Downlink(node, state, clock, self._send_results)
         self._call: Any = None  # of the newest stream, while it is there
         self._bridge: asyncio.Task[None] | None = None  # a second stream, made with a renewed certificate
         self.on_clock: Callable[[], None] = lambda: None  # node time has been measured anew
-        self._begun = dict.fromkeys(state.begun_commands())
-        self._results: dict[str, fleet_pb2.CommandResult] = {}
-        self._keys: dict[str, fleet_pb2.Key] = {}
         self._out: Outbox = asyncio.Queue()
         self._status_due = asyncio.Event()
         self._commands: set[asyncio.Task[None]] = set()
@@ -184,12 +169,8 @@ class Link:
         hello = self._node.hello()
         hello.node, hello.version, hello.contract = self._node.name, VERSION, CONTRACT
         hello.boot_id = self._clock.boot_id
-        if self.held:
-            hello.epoch, hello.generation, hello.plan_sha256 = (
-                self.held.epoch,
-                self.held.generation,
-                self.held.sha256,
-            )
+        if held := self.down.held:
+            hello.epoch, hello.generation, hello.plan_sha256 = held.epoch, held.generation, held.sha256
         await call.write(_message(hello=hello))
         first = await call.read()
         if first is grpc.aio.EOF or first.WhichOneof("body") != "welcome":
@@ -202,8 +183,7 @@ class Link:
         self._put(self._time_request)
         self._status_due.set()
         self.inventory_changed()
-        for result in list(self._results.values()):
-            self._put_result(result)
+        self._send_results()
         self._send_items(self._spool.items())
         heartbeat = welcome.heartbeat_seconds or HEARTBEAT_SECONDS
         tasks = [
@@ -232,7 +212,7 @@ class Link:
                 continue
             await call.write(message)
             if message.WhichOneof("body") == "command_result":
-                self._results.pop(message.command_result.id, None)
+                self.down.results.pop(message.command_result.id, None)
 
     async def _status(self, heartbeat: float) -> None:
         loop, last, sent_at = asyncio.get_running_loop(), b"", 0.0
@@ -275,6 +255,11 @@ class Link:
         self._bridge = asyncio.create_task(self._stream(), name="link bridge")
         await asyncio.Event().wait()  # the controller ends this stream when the new one is there
 
+    def _send_results(self) -> None:
+        """Answers to commands; one that was written twice changes nothing."""
+        for result in self.down.results.values():
+            self._put(lambda result=result: _message(command_result=result))  # type: ignore[misc]
+
     def _inventory(self) -> fleet_pb2.AgentMessage | None:
         said = self._node.inventory()
         return None if said is None else _message(inventory=said)
@@ -310,12 +295,12 @@ class Link:
                 return
             match message.WhichOneof("body"):
                 case "plan":
-                    answer = await self._plan(message.plan)
+                    answer = await self.down.plan(message.plan)
                     self._put(lambda answer=answer: _message(plan_answer=answer))  # type: ignore[misc]
                 case "keys":
-                    self._take_keys(message.keys)
+                    self.down.keys(message.keys)
                 case "command":
-                    task = asyncio.create_task(self._command(message.command))
+                    task = asyncio.create_task(self.down.command(message.command))
                     self._commands.add(task)
                     task.add_done_callback(self._commands.discard)
                 case "time_reply":
@@ -325,80 +310,6 @@ class Link:
                     await asyncio.to_thread(self._spool.taken, list(message.received.ids))
                 case other:
                     log.warning("message not understood kind=%s", other)
-
-    async def _plan(self, push: fleet_pb2.PlanPush) -> fleet_pb2.PlanAnswer:
-        answer = fleet_pb2.PlanAnswer(epoch=push.epoch, generation=push.generation, accepted=True)
-        try:
-            self._check_stamp(push)
-            checked = self._node.check_plan(push.plan)
-        except PlanRefused as err:
-            log.error("plan refused epoch=%s generation=%s why=%r", push.epoch, push.generation, str(err))
-            answer.accepted, answer.reason = False, str(err)
-            return answer
-        plan = SavedPlan(push.epoch, push.generation, push.plan)
-        try:
-            await asyncio.to_thread(self._state.save_plan, plan)
-        except OSError as err:
-            log.error("plan not saved error=%r; it is carried out, and lost when the agent restarts", str(err))
-        self.held = plan
-        self._node.take_plan(checked)
-        log.info("plan taken epoch=%s generation=%s bytes=%s", plan.epoch, plan.generation, len(plan.plan))
-        return answer
-
-    def _check_stamp(self, push: fleet_pb2.PlanPush) -> None:
-        if hashlib.sha256(push.plan).digest() != push.sha256:
-            raise PlanRefused("the plan's digest does not match its content: it was damaged on the way")
-        if self.held is None:
-            return
-        if push.epoch < self.held.epoch:
-            raise PlanRefused(
-                f"epoch {push.epoch} is lower than {self.held.epoch}, which this node has followed: this controller is not "
-                "the leader, or its database is an old copy (if so: enrol the node again)"
-            )
-        if push.epoch == self.held.epoch and push.generation < self.held.generation:
-            raise PlanRefused(f"generation {push.generation} is older than {self.held.generation}, which this node has")
-
-    def _take_keys(self, table: fleet_pb2.KeyTable) -> None:
-        if table.whole:
-            self._keys.clear()
-        self._keys.update((k.id, k) for k in table.keys)
-        for gone in table.removed_ids:
-            self._keys.pop(gone, None)
-        self._node.take_keys(
-            {
-                k.sha256: {
-                    "id": k.id,
-                    "user_id": k.user_id,
-                    "user_name": k.user_name,
-                    "role": k.role,
-                    "expires_at_ms": k.expires_at_ms,
-                }
-                for k in self._keys.values()
-            }
-        )
-
-    async def _command(self, command: fleet_pb2.Command) -> None:
-        """At most once: the id is on disk before anything is done."""
-        if command.id in self._begun:
-            log.warning("command passed over: it was begun before id=%s kind=%s", command.id, command.kind)
-            return
-        if self._clock.now_ms() >= command.deadline_ms:
-            ok, reason = False, "it came after its deadline and was not carried out"
-        else:
-            try:
-                self._begun[command.id] = None
-                await asyncio.to_thread(self._state.remember_commands, list(self._begun))
-                ok, reason = await self._node.command(command.kind, command.channel)
-            except Exception as err:
-                log.exception("command failed id=%s kind=%s", command.id, command.kind)
-                ok, reason = False, f"the agent could not carry it out: {err}"
-        log.info("command done id=%s kind=%s channel=%s ok=%s", command.id, command.kind, command.channel, ok)
-        result = fleet_pb2.CommandResult(id=command.id, ok=ok, reason=reason)
-        self._results[command.id] = result
-        self._put_result(result)
-
-    def _put_result(self, result: fleet_pb2.CommandResult) -> None:
-        self._put(lambda: _message(command_result=result))
 
 
 def _say(state: RetryCallState) -> None:

@@ -80,7 +80,7 @@ class Agent:
         server = await control.serve(
             self._settings.run_dir, {"status": self._status_answer, "stop_engines": self._stop_engines}
         )
-        self.node.go_on_with(self.link.held)
+        self.node.go_on_with(self.link.down.held)
         parts: dict[str, Coroutine[Any, Any, None]] = {
             "link": self.link.run(),
             "models": self.node.watch_models(self.link.inventory_changed),
@@ -123,7 +123,7 @@ class Agent:
     # --- for `status` and `stop-engines` ----------------------------------------------------------------------------
 
     def _status(self) -> dict[str, Any]:
-        held = self.link.held
+        held = self.link.down.held
         return {
             "node": self.node.name,
             "pid": os.getpid(),

@@ -60,6 +60,7 @@ class FakePlanner:
     """Plans are what the test puts in; `set` also pushes, as the real one does."""
 
     def __init__(self) -> None:
+        self.epoch = 1
         self.plans: dict[str, tuple[int, int, bytes, bytes]] = {}
         self.push: Callable[[str], None] = lambda _: None
         self.loop: asyncio.AbstractEventLoop | None = None
@@ -73,10 +74,12 @@ class FakePlanner:
         await asyncio.Event().wait()
 
     def outgrow(self, epoch: int) -> None:
+        self.epoch = epoch + 1
         self.plans = {n: (max(p[0], epoch + 1), *p[1:]) for n, p in self.plans.items()}
 
     def set(self, node: str, epoch: int, generation: int, plan: bytes) -> None:
         digest = b"\0" * 32 if self.broken_digest else hashlib.sha256(plan).digest()
+        self.epoch = max(epoch, self.epoch)
         self.plans[node] = (epoch, generation, plan, digest)
         if self.loop:
             self.loop.call_soon_threadsafe(self.push, node)

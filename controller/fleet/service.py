@@ -7,7 +7,6 @@ thread and only then acknowledged. Nothing here waits for a slow node: each stre
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import hashlib
 import logging
 from collections.abc import Callable
@@ -18,11 +17,12 @@ import grpc
 
 from controller.fleet import keys, reports
 from controller.fleet.ca import CertificateAuthority, RequestRefused
-from controller.fleet.commands import Commands, Due
+from controller.fleet.commands import Commands
 from controller.fleet.live import Live
 from controller.fleet.peer import Peer, admitted
 from controller.fleet.records import Event, NodeRefused, Records
-from controller.fleet.sessions import Session, Sessions
+from controller.fleet.sessions import Session, Sessions, message
+from controller.fleet.watch import Watch
 from controller.store.session import Store, Write
 from protos import fleet_pb2, fleet_pb2_grpc
 
@@ -30,7 +30,6 @@ log = logging.getLogger(__name__)
 HEARTBEAT_SECONDS = 5.0
 SILENT_SECONDS = 3 * HEARTBEAT_SECONDS
 HELLO_SECONDS = 10.0
-POLL_SECONDS = 1.0
 CONTRACT = 1
 WILD_EPOCH = 1 << 62
 VERSION = version("slotserve")
@@ -38,6 +37,8 @@ VERSION = version("slotserve")
 
 class Plans(Protocol):
     """What is needed of the planner."""
+
+    epoch: int
 
     def plan_for(self, node_name: str) -> tuple[int, int, bytes, Any] | None: ...
 
@@ -59,28 +60,17 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
         self._ca = ca
         self._store, self._live, self._plans, self._clock, self._tell = store, live, plans, clock, tell
         self._records, self._commands, self._sessions = Records(store, clock), Commands(store), Sessions()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._look = asyncio.Event()
-        self._keys_due = False
+        self._watch = Watch(store, self._records, self._commands, self._sessions, clock)
 
     # --- woken from other threads -----------------------------------------------------------------------------------
 
     def wake_commands(self) -> None:
         """A command has been written. Thread-safe."""
-        self._wake(False)
+        self._watch.look()
 
     def keys_changed(self) -> None:
         """A key or a person has changed. Thread-safe."""
-        self._wake(True)
-
-    def _wake(self, keys_due: bool) -> None:
-        def on_loop() -> None:
-            self._keys_due = self._keys_due or keys_due
-            self._look.set()
-
-        if self._loop and not self._loop.is_closed():
-            with contextlib.suppress(RuntimeError):  # closed in between: the next start looks anyway
-                self._loop.call_soon_threadsafe(on_loop)
+        self._watch.look(keys=True)
 
     # --- on the loop ------------------------------------------------------------------------------------------------
 
@@ -91,24 +81,7 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
 
     async def run(self) -> None:
         """Until cancelled: sends commands and key changes, ends the streams of nodes that were removed."""
-        self._loop = asyncio.get_running_loop()
-        revision = -1
-        while True:
-            keys_due, self._keys_due = self._keys_due, False
-            self._look.clear()
-            try:
-                newest = await asyncio.to_thread(self._store.revision)
-                if keys_due or newest != revision:
-                    await self._send_keys()
-                    await self._end_removed()
-                    revision = newest
-                await self._send_commands()
-            except Exception:
-                log.exception("looking for keys and commands failed; trying again")
-                self._keys_due = self._keys_due or keys_due
-                await asyncio.sleep(POLL_SECONDS)
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._look.wait(), POLL_SECONDS)
+        await self._watch.run()
 
     async def Connect(self, _requests: Any, context: grpc.aio.ServicerContext) -> None:
         peer, _ = await admitted(context, self._records)
@@ -120,6 +93,7 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
             return await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the first message must be hello")
         session = await self._greet(peer, first.hello, context)
         try:
+            self._join(session, first.hello, context)
             await self._serve(session, peer, context)
         finally:
             await self._left(session)
@@ -157,18 +131,20 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
             raise  # not reached: abort raises
         await self._outgrow(peer.node, hello.epoch)
         session = Session(peer.node, node_id, peer.enrolment)
-        epoch = (self._plans.plan_for(peer.node) or (0,))[0]
-        session.send(lambda: _message(welcome=_welcome(epoch)))
+        session.send(lambda: message(welcome=_welcome(self._plans.epoch)))
         session.keys = await asyncio.to_thread(keys.load_table, self._store, self._clock())
         table = session.keys
-        session.send(lambda: _message(keys=keys.whole(table)))
+        session.send(lambda: message(keys=keys.whole(table)))
         held = (hello.epoch, hello.generation, hello.plan_sha256)
         session.send(lambda: self._plan_message(session, held), "plan")
+        return session
+
+    def _join(self, session: Session, hello: fleet_pb2.Hello, context: grpc.aio.ServicerContext) -> None:
         self._sessions.join(session)
-        current = self._plans.plan_for(peer.node)
-        same = current is not None and _stamp(current) == held
+        current = self._plans.plan_for(session.node)
+        same = current is not None and _stamp(current) == (hello.epoch, hello.generation, hello.plan_sha256)
         self._live.update(
-            peer.node,
+            session.node,
             online=True,
             since=self._clock(),
             version=hello.version,
@@ -177,19 +153,15 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
             plan_generation=hello.generation,
             **({"refusal": ""} if same else {}),
         )
-        self._keys_due = True  # the table may have changed between its reading and the joining
-        self._look.set()  # and commands may wait for this node
-        log.info("node connected node=%s peer=%s version=%s", peer.node, context.peer(), hello.version)
-        return session
+        self._watch.look(keys=True)  # the table may have changed since it was read, and commands may wait for this node
+        log.info("node connected node=%s peer=%s version=%s", session.node, context.peer(), hello.version)
 
     async def _outgrow(self, node: str, held: int) -> None:
         """A node that has followed a higher epoch than ours would refuse every plan. With SQLite there is no other
         controller whose epoch it could be: the database has been restored from a backup, and ours must go beyond it."""
-        plan = self._plans.plan_for(node)
-        if self._store.sqlite and plan and plan[0] < held < WILD_EPOCH:
-            log.warning(
-                "epoch raised node=%s held=%s ours=%s: the database is older than the node", node, held, plan[0]
-            )
+        ours = self._plans.epoch
+        if self._store.sqlite and ours < held < WILD_EPOCH:
+            log.warning("epoch raised node=%s held=%s ours=%s: the database is older than the node", node, held, ours)
             await asyncio.to_thread(self._plans.outgrow, held)
 
     async def _serve(self, session: Session, peer: Peer, context: grpc.aio.ServicerContext) -> None:
@@ -229,17 +201,17 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
     async def _read(self, session: Session, context: grpc.aio.ServicerContext) -> None:
         while True:
             try:
-                message = await asyncio.wait_for(context.read(), SILENT_SECONDS)
+                said = await asyncio.wait_for(context.read(), SILENT_SECONDS)
             except TimeoutError:
                 session.end(f"nothing heard for {SILENT_SECONDS:.0f} s")
                 return
-            if message is grpc.aio.EOF:
+            if said is grpc.aio.EOF:
                 return
-            await self._take(session, message)
+            await self._take(session, said)
 
-    async def _take(self, session: Session, message: fleet_pb2.AgentMessage) -> None:
-        kind = message.WhichOneof("body")
-        body: Any = getattr(message, kind) if kind else None
+    async def _take(self, session: Session, said: fleet_pb2.AgentMessage) -> None:
+        kind = said.WhichOneof("body")
+        body: Any = getattr(said, kind) if kind else None
         match kind:
             case "status":
                 await self._status(session, body)
@@ -278,7 +250,7 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
     def _time(self, session: Session, asked: fleet_pb2.TimeRequest) -> None:
         def reply() -> fleet_pb2.ControllerMessage:
             ms = self._clock()
-            return _message(time_reply=fleet_pb2.TimeReply(boottime_ns=asked.boottime_ns, controller_ms=ms))
+            return message(time_reply=fleet_pb2.TimeReply(boottime_ns=asked.boottime_ns, controller_ms=ms))
 
         session.send(reply)
         if asked.wall_ms:
@@ -311,37 +283,10 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
         if stamp == held:
             return None
         push = fleet_pb2.PlanPush(epoch=stamp[0], generation=stamp[1], plan=plan[2], sha256=stamp[2])
-        return _message(plan=push)
+        return message(plan=push)
 
     def _received(self, session: Session, ids: list[str]) -> None:
-        session.send(lambda: _message(received=fleet_pb2.Received(ids=ids)))
-
-    async def _send_keys(self) -> None:
-        table = await asyncio.to_thread(keys.load_table, self._store, self._clock())
-        made: dict[int, fleet_pb2.KeyTable | None] = {}  # most sessions hold the same table: compared once
-        for session in self._sessions.all():
-            if id(session.keys) not in made:
-                made[id(session.keys)] = keys.changes(session.keys, table)
-            change = made[id(session.keys)]
-            session.keys = table
-            if change is not None:
-                session.send(lambda change=change: _message(keys=change))  # type: ignore[misc]
-
-    async def _end_removed(self) -> None:
-        connected = {s.node: s.enrolment for s in self._sessions.all()}
-        if not connected:
-            return
-        for name in await asyncio.to_thread(self._records.removed, connected):
-            session = self._sessions.get(name)
-            if session and session.enrolment == connected[name]:
-                session.end("this node has been removed, or enrolled anew")
-
-    async def _send_commands(self) -> None:
-        connected = {s.node for s in self._sessions.all()}
-        for due in await asyncio.to_thread(self._commands.take, connected, self._clock()):
-            if session := self._sessions.get(due.node):
-                session.send(lambda due=due: _command(due))  # type: ignore[misc]
-                log.info("command sent node=%s channel=%s kind=%s id=%s", due.node, due.channel, due.kind, due.id)
+        session.send(lambda: message(received=fleet_pb2.Received(ids=ids)))
 
 
 def _stamp(plan: tuple[int, int, bytes, Any]) -> tuple[int, int, bytes]:
@@ -351,11 +296,3 @@ def _stamp(plan: tuple[int, int, bytes, Any]) -> tuple[int, int, bytes]:
 
 def _welcome(epoch: int) -> fleet_pb2.Welcome:
     return fleet_pb2.Welcome(epoch=epoch, controller_version=VERSION, heartbeat_seconds=HEARTBEAT_SECONDS)
-
-
-def _command(due: Due) -> fleet_pb2.ControllerMessage:
-    return _message(command=fleet_pb2.Command(id=due.id, kind=due.kind, channel=due.channel, deadline_ms=due.deadline))
-
-
-def _message(**body: Any) -> fleet_pb2.ControllerMessage:
-    return fleet_pb2.ControllerMessage(**body)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from typing import Any
 
 from controller.fleet.keys import Table
 from protos import fleet_pb2
@@ -74,3 +75,8 @@ class Sessions:
 
     def all(self) -> list[Session]:
         return list(self._by_node.values())
+
+
+def message(**body: Any) -> fleet_pb2.ControllerMessage:
+    """A message with one body: `message(plan=…)`."""
+    return fleet_pb2.ControllerMessage(**body)

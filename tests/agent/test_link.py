@@ -236,10 +236,10 @@ def test_a_command_is_carried_out_once_and_answered(controller: Controller) -> N
             assert first(controller, Command).answer == "nothing is loaded"
             assert node.commands == [("reload", "main")]
             again = fleet_pb2.Command(id="c1", kind="reload", channel="main", deadline_ms=controller.now() + 60_000)
-            await link._command(again)
+            await link.down.command(again)
             assert len(node.commands) == 1
         async with linked(State(state.folder), node) as link:  # nor after a restart
-            await link._command(again)
+            await link.down.command(again)
             assert len(node.commands) == 1
 
     asyncio.run(scene())
@@ -252,8 +252,8 @@ def test_a_command_past_its_deadline_is_not_carried_out(controller: Controller) 
     async def scene() -> None:
         async with linked(state, node) as link:
             await until(lambda: first(controller, Command).state == "late")
-            await link._command(fleet_pb2.Command(id="c2", kind="reload", channel="main", deadline_ms=5))
-            assert "deadline" in link._results["c2"].reason
+            await link.down.command(fleet_pb2.Command(id="c2", kind="reload", channel="main", deadline_ms=5))
+            assert "deadline" in link.down.results["c2"].reason
             assert not node.commands
 
     asyncio.run(scene())
