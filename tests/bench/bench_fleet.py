@@ -114,7 +114,7 @@ def switch(c: Cluster) -> tuple[float, float]:
         said = control.ask(c.root / "a" / "run", "status")["channels"][0]
         return said if said["phase"] == "ready" and said["running_model"] == "base" else None
 
-    said = wait(ready, 20)
+    said = wait(ready, 20, 0.1)  # seldom: looking takes time from what is looked at, and the report has the instant
     time.sleep(1)
     return gone - end, said["phase_since_ms"] / 1000 - end
 
@@ -128,7 +128,7 @@ def memory(c: Cluster) -> list[tuple[str, int, int]]:
     return [(who, psutil.Process(pid).memory_info().rss, goal) for who, pid, goal in sizes]
 
 
-def wait(true: Callable[[], Any], seconds: float) -> Any:
+def wait(true: Callable[[], Any], seconds: float, pause: float = 0.002) -> Any:
     deadline = time.monotonic() + seconds
     while True:
         try:
@@ -138,7 +138,7 @@ def wait(true: Callable[[], Any], seconds: float) -> Any:
             pass  # not there yet
         if time.monotonic() > deadline:
             raise TimeoutError("it did not happen")
-        time.sleep(0.002)
+        time.sleep(pause)
 
 
 if __name__ == "__main__":
