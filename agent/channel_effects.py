@@ -6,9 +6,11 @@ and whose answers come back as messages.
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from collections.abc import Coroutine
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from agent import channel_entry
 from agent.core import view as views
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
     from agent.channels import ChannelTask
 
 log = logging.getLogger(__name__)
+LONGEST_LOOK = 20.0  # seconds; a disk or a driver that hangs must not keep a channel from switching
+T = TypeVar("T")
 
 
 class Effects:
@@ -59,13 +63,13 @@ class Effects:
             case Prepare():
                 task.view = views.preparing(task.view, now)
             case Free():
-                task.jobs.start("free", self._free(), self._freed, self._free_error)
+                task.jobs.start("free", in_time(self._free()), self._freed, self._free_error)
             case Look():
-                task.jobs.start("look", task.runtime.gpu_holders(), self._looked, self._look_error)
+                task.jobs.start("look", in_time(task.runtime.gpu_holders()), self._looked, self._look_error)
             case Preflight(launch=launch, gpu=gpu):
                 task.jobs.start(
                     "preflight",
-                    self._preflight(launch, gpu),
+                    in_time(self._preflight(launch, gpu)),
                     lambda trouble, at: self._checked(launch, trouble, at),
                     lambda err, at: self._check_error(launch, err, at),
                 )
@@ -270,3 +274,9 @@ def running(process: Process, *, watched: bool = True, ready_at: Millis | None =
         load_seconds=load,
         watched=watched,
     )
+
+
+async def in_time(look: Coroutine[Any, Any, T]) -> T:
+    """Raises TimeoutError for a look at disk or driver that does not come back."""
+    async with asyncio.timeout(LONGEST_LOOK):
+        return await look

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from agent.core.choice import choose, fallback_of, name, next_try, serves_as_fallback, waiting
+from agent.core.choice import choose, fallback_of, next_try, serves_as_fallback, waiting
 from agent.core.retry import Failure
 from agent.core.step import ready_estimate
 from agent.core.types import Launch, Millis, Seconds, Step
@@ -245,19 +245,3 @@ def _load_seconds(view: ChannelView) -> Seconds:
 
 def _target(launch: Launch | None) -> dict[str, Any] | None:
     return None if launch is None else {"identity": launch.identity, "model": launch.model, "preset": launch.preset}
-
-
-__all__ = [
-    "blocked_event",
-    "entry",
-    "failure_event",
-    "failure_fields",
-    "gpu_busy",
-    "held_by",
-    "load_result",
-    "name",
-    "shown_failure",
-    "status",
-    "stuck_words",
-    "timetable",
-]

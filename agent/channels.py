@@ -8,7 +8,7 @@ that is to wait; then what others see is published. It wakes for a message, or e
                 on_status=…, on_load_result=…, on_event=…)     (dict) -> None: the protocol's fields, see channel_entry
     set_steps(steps, timing)     the timetable; thread of the event loop
     command(kind) -> (ok, reason)   "reload", "retry", "stop_engines"
-    give_up(trouble)             whoever finds the ready engine hung: a failure of what runs; it is stopped
+    give_up(launch_id, trouble)  whoever finds the engine hung: a failure of what runs; it is stopped
     status() -> dict             ChannelStatus
     run()                        until cancelled; engines stay as they are
 """

@@ -198,11 +198,11 @@ def _draining(view: ChannelView, choice: Choice, now: Millis) -> Action:
         return CloseAndDrain(wanted, f"{choice.why}; {process.model} is being drained already")
     if drain.in_flight == 0 and not checking:
         return Stop(f"{process.model} is drained: {choice.why}")
-    if now >= drain.deadline and not checking:
+    if now >= drain.deadline:
         return _cut(view, choice, f"the drain of {process.model} is over: {choice.why}")
     if drain.in_flight is None and "close" not in view.busy:
         return CloseAndDrain(drain, f"{choice.why}; the gateways are asked again")
-    until = _earliest(None if checking else drain.deadline, view.next_step_at, choice.until)
+    until = _earliest(drain.deadline, view.next_step_at, choice.until)
     return Wait(f"{process.model} finishes its requests: {choice.why}", until)
 
 

@@ -490,3 +490,20 @@ def test_neighbours_that_fail_do_not_end_the_task() -> None:
         await world.end()
 
     run(main())
+
+
+def test_a_look_that_never_comes_back_does_not_keep_a_channel_from_switching() -> None:
+    async def main() -> None:
+        world = World()
+        world.plan(step(0, D))
+        await world.until(50)
+        world.runtime.check_seconds = 10_000.0
+        world.plan(step(50, A, "reserved", fallback=D))
+        await world.until(71)
+        assert world.stops("D") == [pytest.approx(70, abs=0.01)]
+        world.runtime.check_seconds = 0.0
+        await world.until(140)
+        assert (world.phase, world.task.status()["running_model"]) == ("ready", "A")
+        await world.end()
+
+    run(main())
