@@ -106,7 +106,7 @@ def switch(c: Cluster) -> tuple[float, float]:
     c.until_ready("other")
     engine = psutil.Process(c.engine_pids()[0])
     time.sleep(max(0.0, end - 0.05 - time.time()))
-    while engine.is_running() and engine.status() != psutil.STATUS_ZOMBIE and time.time() < end + 5:
+    while lives(engine) and time.time() < end + 5:
         time.sleep(0.001)
     gone = time.time()
 
@@ -117,6 +117,13 @@ def switch(c: Cluster) -> tuple[float, float]:
     said = wait(ready, 20, 0.1)  # seldom: looking takes time from what is looked at, and the report has the instant
     time.sleep(1)
     return gone - end, said["phase_since_ms"] / 1000 - end
+
+
+def lives(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:  # in between
+        return False
 
 
 def memory(c: Cluster) -> list[tuple[str, int, int]]:
