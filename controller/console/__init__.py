@@ -17,11 +17,12 @@ POLICY = (
 
 def register(app: Flask, ctx: Context) -> None:
     """Adds the pages, the translations and the security headers (of every answer, the API's too)."""
-    from controller.console import language, login, pages
+    from controller.console import language, login, logpage, pages
 
     language.register(app, ctx)
     login.register(app, ctx)
     pages.register(app, ctx)
+    logpage.register(app, ctx)
 
     @app.after_request
     def _headers(answer: Response) -> Response:

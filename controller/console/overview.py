@@ -47,6 +47,8 @@ class Booking:
     mine: bool
     version: int
     may_change: bool
+    may_log: bool
+    base_url: str
     loads_at: int | None = None
 
 
@@ -88,6 +90,7 @@ class Row:
     detail: str
     mine: bool
     open_to_me: bool
+    may_log: bool
     may_retry: bool
     may_reload: bool
     gone: bool
@@ -150,7 +153,7 @@ def build(ctx: Context, actor: Actor, now: int, zone: tzinfo) -> Overview:
         held = reservations.holding_in(db, [c.id for c, _ in rows], now, now + AHEAD_MS)
         today = reservations.page(db, now, MAX_BOOKINGS, start=midnight[0], end=midnight[1])
         names = _names(db, [*held, *today], [c for c, _ in rows])
-    shape = _Shaper(ctx, actor, now, names, {c.id: f"{n.name}/{c.name}" for c, n in rows})
+    shape = _Shaper(ctx, actor, now, names, rows)
     by_channel: dict[str, list[Booking]] = {}
     for booking in held:
         by_channel.setdefault(booking.channel_id, []).append(shape.booking(booking, states))
@@ -176,8 +179,12 @@ def build(ctx: Context, actor: Actor, now: int, zone: tzinfo) -> Overview:
 class _Shaper:
     """Makes bookings fit for a viewer."""
 
-    def __init__(self, ctx: Context, actor: Actor, now: int, names: dict[str, str], full_names: dict[str, str]) -> None:
-        self._ctx, self._actor, self._now, self._names, self.full_names = ctx, actor, now, names, full_names
+    def __init__(
+        self, ctx: Context, actor: Actor, now: int, names: dict[str, str], rows: list[tuple[Channel, Node]]
+    ) -> None:
+        self._ctx, self._actor, self._now, self._names = ctx, actor, now, names
+        self.full_names = {c.id: f"{n.name}/{c.name}" for c, n in rows}
+        self._base_urls = {c.id: base_url(c, n, ctx.live.node(n.name)) for c, n in rows}
 
     def booking(self, row: Reservation, states: dict[str, snapshot.ChannelState]) -> Booking:
         shown = may(self._actor, "reservation.holder", HolderName(row.holder_id, self._ctx.settings.show_holders))
@@ -195,6 +202,8 @@ class _Shaper:
             row.holder_id == self._actor.id,
             row.version,
             bool(may(self._actor, "reservation.change", row)),
+            bool(may(self._actor, "channel.log", row)),
+            self._base_urls.get(row.channel_id, ""),
             self._loads_at(row, states.get(row.channel_id)),
         )
 
@@ -249,6 +258,7 @@ class _Builder:
             detail=said.detail,
             mine=holder_runs,
             open_to_me=said.phase == "ready" and (running is None or holder_runs) and not exclusive,
+            may_log=running is None or running.may_log,
             may_retry=said.failure is not None
             and bool(may(self._actor, "channel.retry", _Held(self._actor.id) if holder_runs else None)),
             may_reload=bool(may(self._actor, "channel.reload", _Held(self._actor.id) if holder_runs else None)),
@@ -330,6 +340,12 @@ def _pill(said: LiveChannel, exclusive: bool) -> tuple[str, str, str]:
     if exclusive and said.phase == "off":
         return EXCLUSIVE
     return PHASES.get(said.phase, PHASES["unknown"])
+
+
+def base_url(channel: Channel, node: Node, live: LiveNode) -> str:
+    """What an OpenAI client is given for this channel; empty while its gateway's address is not known."""
+    gateway = next(iter(live.gateway_urls or node.gateway_urls), None)
+    return f"{gateway.rstrip('/')}/channels/{channel.name}/v1" if gateway else ""
 
 
 def _gpus(channel: Channel, gpus: tuple[LiveGpu, ...]) -> str:

@@ -33,6 +33,7 @@ def register(app: Flask, ctx: Context) -> None:
         statuses=STATUSES,
         languages=language.LANGUAGES,
         static=_static_url,
+        curl=show.curl,
         raw=lambda text: _(text),  # for the script, which fills in %(…)s itself
     )
     app.jinja_loader = _loader()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shlex
 from datetime import UTC, datetime, timedelta, tzinfo
 
 from flask_babel import format_datetime
@@ -94,6 +96,18 @@ def model_name(name: str | None) -> Markup:
     cut = match.start() if match and match.start() > 0 else len(name)
     tail = Markup("<span>{}</span>").format(name[cut:]) if name[cut:] else ""
     return Markup('<span class="mn" title="{}"><span>{}</span>{}</span>').format(name, name[:cut], tail)
+
+
+def curl(base_url: str, model: str, preset: str | None) -> str:
+    """A call for a shell; the key comes from its environment, for it is on no page."""
+    body = {"model": f"{model}:{preset}" if preset else model, "messages": [{"role": "user", "content": "Hello"}]}
+    lines = [
+        f"curl {shlex.quote(base_url + '/chat/completions')}",
+        '-H "Authorization: Bearer $SLOTSERVE_API_KEY"',
+        "-H 'Content-Type: application/json'",
+        f"-d {shlex.quote(json.dumps(body, ensure_ascii=False))}",
+    ]
+    return " \\\n  ".join(lines)
 
 
 def beyond(reason: str, cause: str) -> str:

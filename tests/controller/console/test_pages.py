@@ -213,3 +213,47 @@ def test_durations(world: Scene) -> None:
     with world.app.test_request_context("/", headers={"Cookie": "language=en"}):
         shown = [duration(s) for s in (-3, 84, 274, 720, 5520, 183600)]
     assert shown == ["0 s", "84 s", "4 min 34 s", "12 min", "1 h 32 min", "2 d 3 h"]
+
+
+class Logs:
+    """Two launches: the newest failed, for a reservation."""
+
+    def __init__(self, reservation: str) -> None:
+        self._rows = [
+            {"id": "l2", "launched_at": 2, "preset": None, "reservation_id": reservation, "failed": True},
+            {"id": "l1", "launched_at": 1, "preset": "p", "reservation_id": "", "failed": False},
+        ]
+        self._rows = [{"model": "m", "ended": True, "size": 9, **row} for row in self._rows]
+
+    def launches(self, node: str, channel: str) -> list[dict[str, object]]:
+        return self._rows if (node, channel) == ("gpu-a02", "tp4-a") else []
+
+    def read(self, node: str, channel: str, offset: int, limit: int, launch: str = "current") -> dict[str, object]:
+        return {"file": launch, "offset": 0, "next_offset": 9, "text": f"{launch} says <b>boo</b>", "ended": True}
+
+
+def test_the_log_page_has_the_rights_of_the_api(world: Scene) -> None:
+    from controller.store.tables import Reservation
+
+    with world.store.read() as db:
+        booking = db.query(Reservation).filter_by(holder_id=world.ids["sofia"]).one().id
+    world.ctx.logs = Logs(booking)
+    for who in ("lin", "sofia"):
+        page = world.client(who).get("/log/gpu-a02/tp4-a")
+        assert "l2 says &lt;b&gt;boo&lt;/b&gt;" in page.text
+    assert world.client("tomas").get("/log/gpu-a02/tp4-a").status_code == 403
+    assert "l1 says" in world.client("tomas").get("/log/gpu-a02/tp4-a?launch=l1").text
+    assert "No output yet" in world.client("tomas").get("/log/gpu-a01/main").text
+    assert world.client("tomas").get("/log/gpu-a01/none").status_code == 404
+    assert world.app.test_client().get("/log/gpu-a02/tp4-a").status_code == 302
+    assert 'href="/log/gpu-a02/tp4-a"' in world.client("sofia").get("/").text
+    assert 'href="/log/gpu-a02/tp4-a"' not in world.client("tomas").get("/").text
+
+
+def test_how_to_call_is_on_own_bookings(world: Scene) -> None:
+    import html
+
+    page = html.unescape(world.client("lin").get("/").text)
+    assert "curl http://gpu-a01:8710/channels/c6/v1/chat/completions" in page
+    assert "$SLOTSERVE_API_KEY" in page
+    assert '"model": "Qwen3-32B-Q4_K_M:long-context"' in page
