@@ -58,7 +58,7 @@ class Node(Base):
     created_at: Mapped[int] = mapped_column(BigInteger)
     removed_at: Mapped[int | None] = mapped_column(BigInteger)
     cordoned: Mapped[bool] = mapped_column(Boolean, default=False)
-    certificate_serial: Mapped[str | None] = mapped_column(String(64))  # its newest enrolment, as its certificates name it
+    certificate_serial: Mapped[str | None] = mapped_column(String(64))  # of its newest enrolment
     version: Mapped[str | None] = mapped_column(String(64))
     last_seen_at: Mapped[int | None] = mapped_column(BigInteger)  # written on connect and disconnect only
     generation: Mapped[int] = mapped_column(BigInteger, default=0)  # of the last plan made for it
