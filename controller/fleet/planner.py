@@ -11,20 +11,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-import hashlib
 import logging
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, field
 
 from controller.fleet import planner_store
-from controller.fleet.encoding import channel_plan, node_plan, step_key
+from controller.fleet.deciding import Chosen, NodeRecord, Result, decide_channel, decide_node
 from controller.fleet.live import Live, LiveChannel
-from controller.fleet.planner_store import ChannelWrite, NodeWrite
-from controller.fleet.snapshot import ChannelState, NodeState, nodes_of, read_nodes
-from controller.scheduling.plan import HOUR, look_ahead, reaches_past
+from controller.fleet.snapshot import NodeState, nodes_of, read_nodes
 from controller.scheduling.types import Decision, Millis
 from controller.settings import Settings
 from controller.store.session import Store
@@ -34,45 +30,6 @@ SLICE_SECONDS = 0.004
 BATCH_NODES = 8
 ALL = "*"
 PlanStamp = tuple[int, int, bytes, bytes]
-_Chosen = tuple[ChannelState, "_Channel", bytes]  # a channel, what is decided, its part of the plan
-
-
-@dataclass(slots=True)
-class _Channel:
-    """What is remembered of a channel between looks: its decision, since when, and the step that comes next."""
-
-    name: str
-    decision: Decision
-    since: Millis
-    key: str
-    next_at: Millis | None
-    next_key: str | None
-
-
-@dataclass(slots=True)
-class _Node:
-    """A node's plan as sent, and the first instant at which one of its channels must be looked at again."""
-
-    id: str
-    name: str
-    generation: int
-    plan: bytes
-    sha256: bytes
-    due: Millis | None
-    channels: dict[str, _Channel]
-
-
-@dataclass(slots=True)
-class _Result:
-    """What deciding on a node gave: its record to be, and what is to be written before it is."""
-
-    node: _Node
-    write: NodeWrite
-    lines: list[tuple[object, ...]] = field(default_factory=list)
-
-    @property
-    def changed(self) -> bool:
-        return not self.write.empty
 
 
 class Planner:
@@ -94,8 +51,8 @@ class Planner:
         self.last_look_ms: int | None = None
         self.looks = 0
         self.lateness: deque[float] = deque(maxlen=1000)
-        self._nodes: dict[str, _Node] = {}
-        self._by_name: dict[str, _Node] = {}
+        self._nodes: dict[str, NodeRecord] = {}
+        self._by_name: dict[str, NodeRecord] = {}
         self._lock = threading.Lock()
         self._woken: set[str] = {ALL}
         self._woken_nodes: set[str] = set()
@@ -260,69 +217,24 @@ class Planner:
             if node := self._nodes.pop(node_id, None):
                 self._by_name.pop(node.name, None)
 
-    async def decide(self, states: Iterable[NodeState], now: Millis) -> list[_Result]:
+    async def decide(self, states: Iterable[NodeState], now: Millis) -> list[Result]:
         """Decides for these nodes, handing the loop back every few milliseconds."""
         results = []
+        names = self._settings.show_holders == "everyone"
         began = time.perf_counter()
         for state in states:
-            chosen: list[_Chosen] = []
+            before = self._nodes.get(state.id)
+            chosen: list[Chosen] = []
             for channel in state.channels:
-                chosen.append(self._decide_channel(state, channel, now))
+                last = before.channels.get(channel.id) if before else None
+                chosen.append(decide_channel(channel, last, now, names))
                 if time.perf_counter() - began > SLICE_SECONDS:
                     await asyncio.sleep(0)
                     began = time.perf_counter()
-            results.append(self._decide_node(state, chosen, now))
+            results.append(decide_node(state, chosen, self._settings, now))
         return results
 
-    def _decide_channel(self, state: NodeState, channel: ChannelState, now: Millis) -> _Chosen:
-        decision, steps = look_ahead(channel.input, now)
-        first, key = steps[0], step_key(steps[0])
-        node = self._nodes.get(state.id)
-        before = node.channels.get(channel.id) if node else None
-        if channel.step_key == key and channel.step_since is not None:
-            since = channel.step_since
-        elif before and before.next_key == key and before.next_at is not None and before.next_at <= now:
-            since = before.next_at
-        elif first.running and (channel.step_since or 0) < first.running.start:
-            since = first.running.start
-        else:
-            since = now
-        then = steps[1] if len(steps) > 1 else None
-        record = _Channel(
-            channel.name, decision, since, key, then.at if then else None, step_key(then) if then else None
-        )
-        names = self._settings.show_holders == "everyone"
-        return channel, record, channel_plan(channel.name, steps, since, channel.launches, names)
-
-    def _decide_node(
-        self,
-        state: NodeState,
-        chosen: list[_Chosen],
-        now: Millis,
-    ) -> _Result:
-        plan = node_plan(state.name, (piece for *_, piece in chosen), self._settings, state.own_settings)
-        digest = hashlib.sha256(plan)
-        same = digest.hexdigest() == state.plan_sha256 and state.generation > 0
-        generation = state.generation if same else state.generation + 1
-        write = NodeWrite(state.id, None if same else (generation, digest.hexdigest()))
-        write.over = [(row.id, row.status, row.ends_at) for row in state.over]
-        dues: list[Millis] = [] if state.next_end is None else [state.next_end]
-        lines: list[tuple[object, ...]] = []
-        for channel, record, _ in chosen:
-            decision = record.decision
-            write.channels.append(_channel_write(channel, decision, record))
-            if channel.step_key != record.key:
-                lines.append(_line(state, channel, decision, now))
-            if decision.until is not None:
-                dues.append(decision.until)
-            if reaches_past(channel.input.reservations, now):
-                dues.append((now // HOUR + 1) * HOUR)
-        write.channels = [c for c in write.channels if not c.empty]
-        due = min(dues, default=None)
-        channels = {channel.id: record for channel, record, _ in chosen}
-        return _Result(_Node(state.id, state.name, generation, plan, digest.digest(), due, channels), write, lines)
-
-    def _publish(self, result: _Result, now: Millis) -> None:
+    def _publish(self, result: Result, now: Millis) -> None:
         node = result.node
         before = self._nodes.get(node.id)
         if before is not None:
@@ -363,37 +275,3 @@ class Planner:
 
 def _essence(said: LiveChannel) -> tuple[object, ...]:
     return said.phase == "unknown", said.running, said.switching_to, said.failure and said.failure.identity
-
-
-def _channel_write(channel: ChannelState, decision: Decision, record: _Channel) -> ChannelWrite:
-    """What of a decision must survive a restart and is not in the store yet."""
-    write = ChannelWrite(channel.id)
-    identity = decision.target.identity if decision.target else None
-    if (channel.step_key, channel.step_since, channel.current_identity) != (record.key, record.since, identity):
-        launch = channel.launches[identity] if identity else None
-        write.step = (launch, record.key, record.since)
-    wanted = decision.committed
-    if wanted is not None and wanted not in channel.committed:
-        write.commit = (wanted, channel.versions[wanted])
-    write.uncommit = sorted(channel.committed - {wanted})
-    write.pins = [(r, channel.versions[r], launch) for r, launch in channel.pins.items()]
-    return write
-
-
-def _line(state: NodeState, channel: ChannelState, decision: Decision, now: Millis) -> tuple[object, ...]:
-    def name(target: object) -> str:
-        if target is None:
-            return "nothing"
-        model, preset = getattr(target, "model", ""), getattr(target, "preset", None)
-        return repr(f"{model}:{preset}" if preset else model)
-
-    left = None if decision.until is None else round((decision.until - now) / 1000, 3)
-    return (
-        state.name,
-        channel.name,
-        name(decision.target),
-        decision.why,
-        decision.reservation.id if decision.reservation else "-",
-        "never" if left is None else f"+{left:g}s",
-        name(channel.input.current),
-    )
