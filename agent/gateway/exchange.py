@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 SCAN_BYTES = 256 * 1024  # bodies that are longer are scanned for their model before they are complete
-CONNECT_SECONDS = 5.0
+CONNECT_SECONDS = 10.0
 
 
 class Exchange(Reply):
@@ -219,15 +219,28 @@ class Exchange(Reply):
         loop = self.gateway.loop
         try:
             if endpoint.socket:
-                await loop.create_unix_connection(lambda: upstream, endpoint.socket)
+                await self._dial_unix(endpoint.socket, upstream)
             else:
                 async with asyncio.timeout(CONNECT_SECONDS):
                     await loop.create_connection(lambda: upstream, endpoint.host, endpoint.port)
         except (OSError, TimeoutError) as err:
             self._connecting = None
             if not self.done:
-                log.warning("engine not reached channel=%s id=%s error=%s", self.channel, self.id, err)
+                log.warning("engine not reached channel=%s id=%s error=%s", self.channel, self.id, err or "time-out")
                 self.engine_unreachable(503)
+
+    async def _dial_unix(self, path: str, upstream: Upstream) -> None:
+        """A Unix socket takes a connection at once, or says that its queue is full (llama-server's holds five)."""
+        loop, pause = self.gateway.loop, 0.002
+        while True:
+            try:
+                await loop.create_unix_connection(lambda: upstream, path)
+                return
+            except BlockingIOError:
+                if loop.time() - self.begun > CONNECT_SECONDS:
+                    raise
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, 0.1)
 
     def engine_connected(self, transport: Any) -> None:
         self._connecting = None

@@ -7,6 +7,7 @@ accepts nothing more, finishes what runs (streams up to the linger setting), and
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import signal
@@ -70,6 +71,8 @@ async def serve(
     load_saved(gateway, state_dir)
     link = loop.create_task(keep_linked(gateway, run_dir / "agent.sock"))
     servers = [await _server(loop, gateway, s) for s in sockets]
+    gc.freeze()  # what is there now stays; requests leave few cycles, so they are looked for seldom
+    gc.set_threshold(20_000, 20, 50)
     for each in sockets:
         log.info("gateway listens address=%s", each.getsockname())
     stop, at_once = asyncio.Event(), asyncio.Event()

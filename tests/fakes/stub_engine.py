@@ -89,8 +89,8 @@ class StubEngine:
         self._server: asyncio.AbstractServer | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def start(self) -> None:
-        self._server = await asyncio.start_unix_server(self._serve, str(self.path), limit=2**18)
+    async def start(self, backlog: int = 100) -> None:
+        self._server = await asyncio.start_unix_server(self._serve, str(self.path), limit=2**18, backlog=backlog)
 
     async def stop(self) -> None:
         assert self._server is not None

@@ -440,3 +440,15 @@ def test_usage_is_kept_until_it_is_taken() -> None:
         await rig.until(lambda: len(rig.gateway.usage) == 0)
 
     run(test)
+
+
+def test_a_burst_beyond_the_engines_queue_is_served_all_the_same() -> None:
+    async def test(rig: Rig) -> None:
+        await rig.serve_default()
+        await rig.engine.stop()
+        await rig.engine.start(backlog=1)
+        answers = await asyncio.gather(*(rig.call() for _ in range(100)))
+        assert {a.status for a in answers} == {200}
+        await rig.drained()
+
+    run(test)
