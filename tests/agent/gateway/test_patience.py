@@ -1,0 +1,80 @@
+"""How long a client is waited for, and that one who waits for us is not hurried."""
+
+from __future__ import annotations
+
+import asyncio
+
+from agent.gateway.connection import BODY_SECONDS, HEAD_SECONDS, IDLE_SECONDS
+from tests.fakes.gateway_rig import Rig, chat, read_answer, run
+from tests.fakes.stub_engine import silent
+
+
+def after(rig: Rig, seconds: float) -> None:
+    """The sweep as it would be so much later."""
+    for connection in tuple(rig.gateway.connections):
+        connection.check_idle(rig.gateway.loop.time() + seconds)
+
+
+async def arrived(rig: Rig) -> None:
+    await rig.until(lambda: rig.gateway.connections)
+    await asyncio.sleep(0.02)
+
+
+def test_head_that_comes_too_slowly() -> None:
+    async def test(rig: Rig) -> None:
+        reader, writer = await rig.open(b"POST /v1/chat/completions HTTP/1.1\r\nHost: g\r\n")
+        await arrived(rig)
+        after(rig, HEAD_SECONDS - 1)
+        await asyncio.sleep(0.01)
+        writer.write(b"X-A: b\r\n")  # dripping on does not help
+        await asyncio.sleep(0.02)
+        after(rig, HEAD_SECONDS + 0.1)
+        answer = await read_answer(reader)
+        assert (answer.status, answer.code) == (408, "request_timeout")
+        writer.close()
+
+    run(test)
+
+
+def test_body_that_stops_coming() -> None:
+    async def test(rig: Rig) -> None:
+        await rig.serve_default()
+        reader, writer = await rig.open(chat()[:-5])
+        await arrived(rig)
+        after(rig, BODY_SECONDS - 1)
+        await asyncio.sleep(0.01)
+        assert rig.gateway.connections
+        after(rig, BODY_SECONDS + 1)
+        assert (await read_answer(reader)).status == 408
+        writer.close()
+        await rig.drained()
+
+    run(test)
+
+
+def test_connection_without_requests_is_closed() -> None:
+    async def test(rig: Rig) -> None:
+        reader, writer = await rig.open(b"")
+        await arrived(rig)
+        after(rig, IDLE_SECONDS - 1)
+        assert rig.gateway.connections
+        after(rig, IDLE_SECONDS + 1)
+        assert await asyncio.wait_for(reader.read(), 5) == b""
+        writer.close()
+
+    run(test)
+
+
+def test_client_that_waits_for_an_answer_has_no_limit() -> None:
+    async def test(rig: Rig) -> None:
+        await rig.serve_default()
+        rig.engine.behaviour = silent
+        _, writer = await rig.open(chat())
+        await rig.engine.next()
+        after(rig, 100_000)
+        await asyncio.sleep(0.02)
+        assert rig.gateway.in_flight["main"] == 1
+        writer.close()
+        await rig.drained()
+
+    run(test)
