@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 
+import pytest
+
+from agent.gateway.access_log import AccessLog
 from agent.gateway.connection import BODY_SECONDS, HEAD_SECONDS, IDLE_SECONDS
 from tests.fakes.gateway_rig import Rig, chat, read_answer, run
 from tests.fakes.stub_engine import silent
@@ -78,3 +82,24 @@ def test_client_that_waits_for_an_answer_has_no_limit() -> None:
         await rig.drained()
 
     run(test)
+
+
+def test_access_log_has_no_prompt_and_no_key(capsys: pytest.CaptureFixture[str]) -> None:
+    async def test(rig: Rig) -> None:
+        await rig.serve_default()
+        for as_json in (False, True):
+            rig.gateway._access_log = AccessLog(as_json)
+            await rig.raw(chat())
+            await rig.drained()
+            rig.gateway._access_log.flush()
+
+    run(test)
+    text, line = (x for x in capsys.readouterr().err.splitlines() if "request" in x)
+    for said in (text, line):
+        assert "sk-ss" not in said
+        assert '"hi"' not in said
+    assert " INFO agent.gateway.access request id=req_" in text
+    assert "status=200 outcome=ok channel=main model='default-model' key=k-tomas" in text
+    fields = json.loads(line)
+    assert fields["message"] == "request"
+    assert (fields["path"], fields["status"], fields["key"]) == ("/v1/chat/completions", 200, "k-tomas")
