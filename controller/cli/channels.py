@@ -215,7 +215,7 @@ def _show(app: App, item: dict[str, Any]) -> None:
         ("default", name_of({"model": item.get("default_model"), "preset": item.get("default_preset")})),
         ("preload lead", times.show_duration(item.get("preload_lead_seconds") or 0)),
         ("in flight", item.get("in_flight")),
-        ("call it at", item.get("gateway_url")),
+        ("call it at", item.get("base_url") or item.get("gateway_url")),
     ]
     for head, text in lines:
         click.echo(f"{head:13} {text if text is not None else '-'}")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import click
 
 from controller.cli.app import App
 from controller.cli.options import command
+from controller.cli.times import from_api
 
 LIMIT = click.option("--limit", type=click.IntRange(1, 100_000), default=50, help="How many, newest first.")
 
@@ -18,7 +20,7 @@ LIMIT = click.option("--limit", type=click.IntRange(1, 100_000), default=50, hel
 def notifications(app: App, limit: int) -> None:
     """What you have been told."""
     with app.client() as client:
-        items = list(client.items("/notifications", limit_of(limit)))
+        items = list(client.items("/notifications", limit))
     rows = [[app.when(n["at"]), n.get("kind", ""), n.get("subject", ""), n.get("text", "")] for n in items]
     app.out({"items": items}, lambda: app.table(["at", "kind", "about", "text"], rows, "Nothing new."))
 
@@ -30,25 +32,27 @@ def notifications(app: App, limit: int) -> None:
 def audit(app: App, limit: int, since: str | None) -> None:
     """Who did what, and when."""
     with app.client() as client:
-        items = list(client.items("/audit", limit_of(limit), **_since(app, since)))
+        first = _since(app, since).get("from", "")
+        newest = client.items("/audit", limit)  # newest first, so the first older one ends it
+        items = list(itertools.takewhile(lambda a: not first or from_api(a["at"]) >= from_api(first), newest))
     rows = [[app.when(a["at"]), _who(a), a.get("action", ""), a.get("subject", ""), a.get("reason", "")] for a in items]
     app.out({"items": items}, lambda: app.table(["at", "who", "did", "to", "reason"], rows))
 
 
 @click.command()
-@LIMIT
-@click.option("--since", help="From when: a time, or a duration back such as 24h.")
+@click.option("--since", help="From when: a time, or a duration back such as 24h; a month when missing.")
+@click.option("--user", help="Of somebody else (administrators).")
+@click.option("--all", "everybody", is_flag=True, help="Everybody's (administrators).")
 @command
-def usage(app: App, limit: int, since: str | None) -> None:
-    """Requests: who, which model, how long."""
+def usage(app: App, since: str | None, user: str | None, everybody: bool) -> None:
+    """Requests and their time, by person, channel and model: yours, unless another is named."""
+    if user and everybody:
+        raise click.UsageError("--user and --all exclude each other.")
     with app.client() as client:
-        items = list(client.items("/usage", limit_of(limit), **_since(app, since)))
-    heads = list(items[0]) if items else []
-    app.out({"items": items}, lambda: app.table(heads, [[u.get(h) for h in heads] for u in items], "No requests."))
-
-
-def limit_of(limit: int) -> int:
-    return limit
+        items = list(client.items("/usage", user="*" if everybody else user, **_since(app, since)))
+    heads = ["user", "channel", "model", "requests", "failed", "seconds"]
+    rows = [[u["user"], u["channel"], u["model"], u["requests"], u["failed"], f"{u['seconds']:.1f}"] for u in items]
+    app.out({"items": items}, lambda: app.table(heads, rows, "No requests."))
 
 
 def _since(app: App, text: str | None) -> dict[str, Any]:

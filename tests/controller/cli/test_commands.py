@@ -305,3 +305,24 @@ def test_settings_say_where_from(tmp_path: Path) -> None:
 def test_names_cannot_steer_the_terminal(run: Run, world: Scene) -> None:
     answer = run("lin", "models")
     assert HOSTILE in answer.output
+
+
+def test_usage_is_ones_own_unless_an_administrator_asks(run: Run, world: Scene) -> None:
+    from controller.store.tables import Node, Usage
+
+    with world.store.write() as db:
+        node = db.query(Node).filter_by(name="gpu-a01").one().id
+        for i, who in enumerate(("maya", "tomas")):
+            db.add(
+                Usage(
+                    id=f"r{i}", node_id=node, channel="c6", model="m", key_id="k", user_id=world.ids[who], at=world.now - 1000,
+                    duration=1.5, first_byte=0.1, status=200, outcome="ok", bytes_in=1, bytes_out=2,
+                )
+            )  # fmt: skip
+    assert [u["user"] for u in json.loads(run("maya", "usage", "--json").output)["items"]] == ["maya"]
+    assert {u["user"] for u in json.loads(run("lin", "usage", "--all", "--json").output)["items"]} == {"maya", "tomas"}
+    assert [u["user"] for u in json.loads(run("lin", "usage", "--user", "tomas", "--json").output)["items"]] == [
+        "tomas"
+    ]
+    assert run("maya", "usage", "--all").exit_code == 1
+    assert run("lin", "audit", "--since", "24h").exit_code == 0
