@@ -180,9 +180,10 @@ class Reply:
         answer = self.answer
         assert answer is not None
         data = answer.feed(data, self.cut_by is not None)
-        if data:
+        transport = self.connection.transport
+        if data and not transport.is_closing():
             self.bytes_out += len(data)
-            self.connection.transport.write(data)
+            transport.write(data)
         if answer.over or self.cut_by is not None or self.connection.paused:
             self._after(answer)
 

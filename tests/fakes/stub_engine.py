@@ -30,6 +30,8 @@ class Seen:
         return json.loads(self.body)
 
     async def send(self, data: bytes) -> None:
+        if self.writer.transport.is_closing():
+            raise ConnectionResetError("the gateway has closed")
         self.writer.write(data)
         await self.writer.drain()
 

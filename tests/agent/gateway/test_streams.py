@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 from collections.abc import Callable
 
 import pytest
@@ -450,5 +451,52 @@ def test_a_burst_beyond_the_engines_queue_is_served_all_the_same() -> None:
         answers = await asyncio.gather(*(rig.call() for _ in range(100)))
         assert {a.status for a in answers} == {200}
         await rig.drained()
+
+    run(test)
+
+
+def test_in_flight_is_exactly_zero_after_any_mix_of_aborts() -> None:
+    dice = random.Random(3)
+
+    async def moody(seen: Seen) -> None:
+        mood = dice.random()
+        if mood < 0.2:
+            return
+        if mood < 0.4:
+            await complete(seen)
+            return
+        await seen.send(SSE_HEAD)
+        for _ in range(dice.randrange(20)):
+            await seen.chunk(token())
+            await asyncio.sleep(dice.random() * 0.003)
+        if mood < 0.8:
+            await seen.send(b"0\r\n\r\n")
+
+    async def one(rig: Rig) -> None:
+        reader, writer = await rig.open(chat(True))
+        if dice.random() < 0.5:
+            await asyncio.sleep(dice.random() * 0.04)
+            writer.transport.abort()
+            return
+        await asyncio.wait_for(reader.read(2000), 5)
+        writer.close()
+
+    async def test(rig: Rig) -> None:
+        await rig.serve_default()
+        rig.engine.behaviour = moody
+        for turn in range(12):
+            calls = asyncio.gather(*(one(rig) for _ in range(40)), return_exceptions=True)
+            await asyncio.sleep(0.02)
+            if turn % 4 == 1:
+                rig.gateways.cut("main", 3)
+            if turn % 4 == 3:
+                rig.gateways.set_keys(rig.keys(without="tomas"))
+                await asyncio.sleep(0.02)
+                rig.gateways.set_keys(rig.keys())
+            await calls
+        await rig.drained()
+        await rig.until(lambda: not rig.gateway.connections)
+        await rig.until(lambda: len(rig.gateway.usage) == 0)
+        assert len({row["id"] for row in rig.rows}) == len(rig.rows) > 200
 
     run(test)
