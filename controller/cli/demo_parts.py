@@ -93,8 +93,10 @@ def write_tiny_gguf(
     tokens, kinds = _vocabulary(gguf)
     random = np.random.default_rng(seed)
 
+    scale = 0.4 / n_embd**0.5  # the wider, the smaller: else the noise of a large model drowns the bias below
+
     def noise(*shape: int) -> Any:
-        return (random.standard_normal(shape, dtype=np.float32) * 0.05).astype(np.float32)
+        return (random.standard_normal(shape, dtype=np.float32) * scale).astype(np.float32)
 
     writer = gguf.GGUFWriter(scratch, architecture)
     try:

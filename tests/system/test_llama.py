@@ -21,6 +21,11 @@ pytestmark = [pytest.mark.system, pytest.mark.llama_server, pytest.mark.timeout(
 HELLO: list[Any] = [{"role": "user", "content": "hello"}]
 
 
+def long_stream(client: openai.OpenAI, tokens: int) -> Any:
+    """A stream of the slow model. Plain completions: its random text means nothing to a chat parser."""
+    return client.completions.create(model="slow", prompt="hello", max_tokens=tokens, stream=True)
+
+
 def test_book_preload_serve_switch(llama: Cluster) -> None:
     """One booking's life: the default serves all, the preload is open to all, the holder alone is let in, then all."""
     maya, tomas = llama.openai("maya"), llama.openai("tomas")
@@ -64,9 +69,7 @@ def test_switch_under_load_loses_no_admitted_request(llama: Cluster) -> None:
     def one(number: int) -> str:
         client = llama.openai("maya")
         try:
-            stream = client.chat.completions.create(
-                model="slow", messages=HELLO, max_tokens=2 + 600 * (number % 2), stream=True
-            )
+            stream = long_stream(client, 40 + 1400 * (number % 2))
             finished = [c.choices[0].finish_reason for c in stream if c.choices]
         except openai.APIStatusError as err:
             return f"refused {err.status_code} {err.code}"
@@ -76,7 +79,7 @@ def test_switch_under_load_loses_no_admitted_request(llama: Cluster) -> None:
 
     with concurrent.futures.ThreadPoolExecutor(12) as pool:
         first = [pool.submit(one, n) for n in range(6)]
-        llama.until(lambda: llama.channel()["in_flight"] >= 4, 10, "requests run")
+        llama.until(lambda: llama.channel()["in_flight"] >= 3, 10, "requests run")
         llama.set_default("tiny")
         llama.until(lambda: llama.channel()["phase"] != "ready", 5, "the switch has begun")
         late = [pool.submit(one, n) for n in range(6)]
@@ -107,7 +110,7 @@ def test_agent_killed_while_tokens_stream(llama: Cluster) -> None:
     llama.set_default("slow")
     llama.until_ready("slow")
     pid = llama.engine_pids()[0]
-    stream = llama.openai("maya").chat.completions.create(model="slow", messages=HELLO, max_tokens=150, stream=True)
+    stream = long_stream(llama.openai("maya"), 150)
     pieces = [next(stream) for _ in range(5)]
     llama.agent.stop(signal.SIGKILL)
     pieces += [next(stream) for _ in range(5)]
@@ -189,7 +192,7 @@ def test_key_revoked_while_a_stream_runs(llama: Cluster) -> None:
         5,
         "known",
     )
-    stream = client.chat.completions.create(model="slow", messages=HELLO, max_tokens=1500, stream=True)
+    stream = long_stream(client, 1500)
     next(stream)
     revoked = time.monotonic()
     assert llama.request("DELETE", f"/keys/{key['id']}", who="maya").status_code in (200, 204)
@@ -205,7 +208,7 @@ def test_key_revoked_while_a_stream_runs(llama: Cluster) -> None:
 def test_client_gone_ends_the_engines_work(llama: Cluster) -> None:
     llama.set_default("slow")
     llama.until_ready("slow")
-    stream = llama.openai("maya").chat.completions.create(model="slow", messages=HELLO, max_tokens=1500, stream=True)
+    stream = long_stream(llama.openai("maya"), 1500)
     next(stream)
     llama.until(lambda: llama.channel()["in_flight"] == 1, 5, "one request runs")
     stream.close()
