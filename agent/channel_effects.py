@@ -29,7 +29,7 @@ from agent.core.step import (
     Stop,
     probe_interval,
 )
-from agent.core.types import Launch, Millis
+from agent.core.types import Launch, Millis, Seconds
 from agent.core.view import Running
 from agent.interfaces import Holder, Process, StartFailed, Trouble
 
@@ -114,27 +114,32 @@ class Effects:
             task.door.cut(task.name, action.retry_after)
         process = task.process or task.runtime.adopt()
         if process is None:
-            self._gone(True, now)
+            self._gone([], now)
             return
         task.process = process
-        stop = task.runtime.stop(process, task.view.timing.stop_timeout)
-        task.jobs.start("stop", stop, self._gone, self._stop_error)
+        task.jobs.start("stop", self._end(process, task.view.timing.stop_timeout), self._gone, self._stop_error)
 
-    def _gone(self, all_gone: bool, now: Millis) -> None:
+    async def _end(self, process: Process, stop_timeout: Seconds) -> list[int]:
+        """The pids of what could not be ended."""
+        if await self.task.runtime.stop(process, stop_timeout):
+            return []
+        return await self.task.runtime.leftovers() or [process.engine_pid]
+
+    def _gone(self, left: list[int], now: Millis) -> None:
         task = self.task
-        if all_gone:
+        if not left:
             task.process = None
             task.view = views.gone(task.view, now)
             return
         first = task.view.phase != "blocked"
-        task.view = views.stuck(task.view, channel_entry.stuck_words(task.process), now)
+        task.view = views.stuck(task.view, channel_entry.stuck_words(task.process, left), now)
         if first:
             log.error("engine cannot be stopped channel=%s why=%r", task.name, task.view.holders)
             task.on_event(channel_entry.blocked_event(task.name, task.view))
 
     def _stop_error(self, err: Exception, now: Millis) -> None:
         log.error("stop failed channel=%s error=%r", self.task.name, err)
-        self._gone(False, now)
+        self._gone([self.task.process.engine_pid if self.task.process else 0], now)
 
     def _give_up(self, action: GiveUp, now: Millis) -> None:
         task = self.task

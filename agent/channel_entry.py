@@ -184,12 +184,12 @@ def held_by(holders: Sequence[Holder]) -> str:
     return f"the GPU is held by somebody else's process: {', '.join(names)}; the model starts as soon as it is gone"
 
 
-def stuck_words(process: Process | None) -> str:
-    """Our own engine that cannot be got rid of."""
-    pid = process.engine_pid if process else 0
+def stuck_words(process: Process | None, left: Sequence[int]) -> str:
+    """Our own engine that cannot be got rid of: the processes of it that are left."""
     model = process.model if process else "the engine"
+    pids = f"pid {left[0]}" if len(left) == 1 else f"pids {', '.join(map(str, left))}"
     return (
-        f"{model} (pid {pid}) is still there 30 s after SIGKILL, so nothing is started beside it; "
+        f"{model} ({pids}) is still there 30 s after SIGKILL, so nothing is started beside it; "
         "look at the process and the GPU driver on the node, a restart of the machine may be needed"
     )
 

@@ -126,7 +126,7 @@ class ChannelTask:
                 self.on_event(channel_entry.failure_event(self.name, "failed", failure, failure.since))
         process = self.runtime.adopt()
         if process is None:
-            died = getattr(self.runtime, "died_unwatched", None)  # while no agent ran
+            died = self.runtime.died_unwatched
             if died is not None:
                 self.inbox.post(lambda at: self._died_unwatched(died[0], died[1], at))
             return

@@ -36,7 +36,8 @@ async def serve(run_dir: Path, answers: Mapping[str, Answer]) -> asyncio.Server:
 
     async def on_connect(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            line = await asyncio.wait_for(reader.readline(), 5)
+            async with asyncio.timeout(5):
+                line = await reader.readline()
             ask = json.loads(line).get("ask")
             answer = answers.get(ask)
             said = await answer() if answer else {"error": f"{ask!r} is not known here"}

@@ -283,7 +283,8 @@ class Gateways:
 
     async def _wait(self, seconds: float) -> None:
         try:
-            await asyncio.wait_for(self._changed.wait(), seconds)
+            async with asyncio.timeout(seconds):
+                await self._changed.wait()
         except TimeoutError:
             return
 

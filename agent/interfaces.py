@@ -55,7 +55,12 @@ class Holder:
 
 
 class EngineRuntime(Protocol):
-    """Processes of one channel. One task calls it; it starts nothing by itself."""
+    """Processes of one channel. One task calls it; it starts nothing by itself.
+
+    After `adopt` said None, `died_unwatched` holds an engine that had ended by itself while no agent ran, and why.
+    """
+
+    died_unwatched: tuple[Process, Trouble] | None
 
     def adopt(self) -> Process | None:
         """The engine that runs from before this agent's start, by its run record; leftovers of dead ones are killed."""
@@ -77,6 +82,9 @@ class EngineRuntime(Protocol):
 
     async def stop(self, process: Process, stop_timeout: Seconds) -> bool:
         """SIGTERM to the whole tree at once, SIGKILL after `stop_timeout`; True when all are gone, False when not 30 s later."""
+
+    async def leftovers(self) -> list[int]:
+        """The pids of this channel's processes that still run: after a `stop` that said False, what could not be ended."""
 
     async def wait_memory_free(self) -> str:
         """After a stop: waits as behaviour.md section 7 says (10 s at most). "" = free; else a sentence saying what is held."""

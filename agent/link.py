@@ -144,7 +144,8 @@ class Link:
             async with grpc.aio.secure_channel(identity.fleet_address, credentials, options=OPTIONS) as channel:
                 call = fleet_pb2_grpc.FleetStub(channel).Connect()
                 try:
-                    welcome = await asyncio.wait_for(self._greet(call), ANSWER_SECONDS)
+                    async with asyncio.timeout(ANSWER_SECONDS):
+                        welcome = await self._greet(call)
                     log.info("connected controller=%s epoch=%s", identity.fleet_address, welcome.epoch)
                     self._call = call
                     await self._converse(call, channel, welcome, identity.renew_at)
@@ -218,7 +219,8 @@ class Link:
         loop, last, sent_at = asyncio.get_running_loop(), b"", 0.0
         while True:
             try:
-                await asyncio.wait_for(self._status_due.wait(), max(0.0, sent_at + heartbeat - loop.time()))
+                async with asyncio.timeout_at(sent_at + heartbeat):
+                    await self._status_due.wait()
             except TimeoutError:
                 last = b""  # a heartbeat: sent also when nothing has changed
             await asyncio.sleep(max(0.0, sent_at + COALESCE_SECONDS - loop.time()))

@@ -98,9 +98,8 @@ def stop_engines() -> None:
     except control.NotRunning:
         from agent.stop import stop_all
 
-        file = _node_file(settings)
         try:
-            said = asyncio.run(stop_all(file, settings))
+            said = asyncio.run(stop_all(settings))
         except AgentError as err:
             _fail(str(err))
     except AgentError as err:

@@ -6,7 +6,6 @@ A part that ends by itself ends the process (systemd starts it again, and it ado
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import logging
 import os
@@ -23,6 +22,7 @@ from agent.gateways import Gateways
 from agent.link import Link
 from agent.log_shipping import LogShipper
 from agent.node import Node
+from agent.runtime import adoption
 from agent.runtime.gpu import Gpus
 from agent.runtime.launcher import ChannelRuntime
 from agent.runtime.models import ModelIndex
@@ -34,6 +34,7 @@ from protos import fleet_pb2
 log = logging.getLogger(__name__)
 STATUS_SECONDS = 2.0
 STOP_WAIT_SECONDS = 90.0
+UNDECLARED_SECONDS = 60.0
 
 
 async def run(file: NodeFile, settings: AgentSettings) -> None:
@@ -73,8 +74,8 @@ class Agent:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stopped.set)
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(asyncio.shield(loop.create_task(self.node.look_at_gpus())), 5)
+        gpus = loop.create_task(self.node.look_at_gpus())  # a driver that hangs must not keep the node down
+        await asyncio.wait([gpus], timeout=5)
         await self.gateways.start()
         self.gateways.keep_channels(set(self.channels))
         server = await control.serve(
@@ -86,6 +87,7 @@ class Agent:
             "models": self.node.watch_models(self.link.inventory_changed),
             "gpus": self.node.watch_gpus(self.link.status_changed),
             "status": self._write_status(),
+            "undeclared channels": self._stop_undeclared(),
             **{f"channel {name}": task.run() for name, task in self.channels.items()},
         }
         tasks = [asyncio.create_task(part, name=name) for name, part in parts.items()]
@@ -116,6 +118,19 @@ class Agent:
             on_load_result=lambda fields: self.link.load_result(fleet_pb2.LoadResult(**fields)),
             on_event=lambda fields: self.link.event(fleet_pb2.Event(**fields)),
         )
+
+    async def _stop_undeclared(self) -> None:
+        """Engines of channels that the node's file no longer has hold GPUs of others, and nobody else would stop them."""
+        timeout = 30.0 if self._settings.stop_timeout_seconds is None else self._settings.stop_timeout_seconds
+        while True:
+            try:
+                left = await adoption.stop_undeclared(self._state.folder, self.channels, timeout)
+                for name, pids in left.items():
+                    if pids:
+                        log.error("engine of an undeclared channel cannot be stopped channel=%s pids=%s", name, pids)
+            except OSError as err:
+                log.error("undeclared channels not looked at error=%r", str(err))
+            await asyncio.sleep(UNDECLARED_SECONDS)
 
     async def _usage(self, rows: list[dict[str, Any]]) -> None:
         await self.link.usage(fleet_pb2.UsageRow(**row) for row in rows)
@@ -155,9 +170,9 @@ class Agent:
         """Stops every engine and says how it went; they start again with the next change of the plan."""
         await self.node.command("stop_engines", "")
         deadline = time.monotonic() + STOP_WAIT_SECONDS
-        while time.monotonic() < deadline:
-            running = [s for s in (t.status() for t in self.channels.values()) if s["engine_pid"]]
-            if not running:
-                return {"stopped": True}
-            await asyncio.sleep(0.05)
-        return {"stopped": False, "running": [{"channel": s["channel"], "pid": s["engine_pid"]} for s in running]}
+        while running := await asyncio.to_thread(adoption.still_running, self._state.folder):
+            if time.monotonic() > deadline:
+                left = [{"channel": name, "pid": pid} for name, pids in running.items() for pid in pids]
+                return {"stopped": False, "running": left}
+            await asyncio.sleep(0.1)
+        return {"stopped": True}

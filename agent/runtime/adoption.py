@@ -6,16 +6,16 @@ that launch is left over from a shim that was killed: it is ended here, before a
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
-import signal
 import time
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
 from agent.core.types import Seconds
-from agent.runtime import proc, records, stopping
+from agent.runtime import records, stopping
 from agent.runtime.records import ChannelPaths, ExitRecord, RunRecord
 
 log = logging.getLogger(__name__)
@@ -51,29 +51,35 @@ def look(paths: ChannelPaths) -> Found:
     return Found(record, ended=records.read_exit(paths, launch_id))
 
 
-def stop_engine(paths: ChannelPaths, timeout: Seconds) -> bool:
-    """Stops the channel's engine, whoever started it (for `stop-engines`, with no agent running). Blocks; True = gone."""
-    record = records.read_run(paths)
+async def stop_engine(paths: ChannelPaths, timeout: Seconds) -> list[int]:
+    """Stops the channel's engine, whoever started it and also where it is being stopped already; the pids that are left.
+    For when no owner task has the channel."""
+    record = await asyncio.to_thread(records.read_run, paths)
     if record is not None and record.shim_alive:
-        records.ask_stop(paths, record.process.launch_id, timeout)
-        proc.send(record.process.shim_pid, record.shim_ticks, signal.SIGTERM)
-        _wait(record, timeout + stopping.SHIM_GRACE)
-    stopping.clear_now(paths, record, seconds=stopping.GIVE_UP)
-    return not stopping.leftovers(paths.root, record)
+        await stopping.stop(paths, record, timeout)
+    else:
+        begun = time.monotonic()
+        await stopping.clear(paths, record, kill_at=begun, give_up=begun + stopping.GIVE_UP)
+    return [s.pid for s in await asyncio.to_thread(stopping.leftovers, paths.root, record)]
 
 
-def stop_undeclared(state_dir: Path, declared: Collection[str], timeout: Seconds) -> dict[str, bool]:
-    """Stops what still runs of channels that the node's file no longer has, for it holds their GPUs: {name: gone}. Blocks
-    for `timeout` and more: not on the loop."""
-    answers = {}
-    for paths in channel_folders(state_dir.absolute()):
-        if paths.root.name in declared:
-            continue
-        record = records.read_run(paths)
-        if (record is not None and record.shim_alive) or stopping.leftovers(paths.root, record):
-            log.warning("stopping the engine of a channel that is no longer declared channel=%s", paths.root.name)
-            answers[paths.root.name] = stop_engine(paths, timeout)
-    return answers
+async def stop_undeclared(state_dir: Path, declared: Collection[str], timeout: Seconds) -> dict[str, list[int]]:
+    """Stops what still runs of channels that the node's file no longer has, for it holds their GPUs: {name: pids left}."""
+    found = [name for name in await asyncio.to_thread(still_running, state_dir) if name not in declared]
+    for name in found:
+        log.warning("stopping the engine of a channel that is no longer declared channel=%s", name)
+    folders = [ChannelPaths(state_dir.absolute() / "channels" / name) for name in found]
+    answers = await asyncio.gather(*(stop_engine(paths, timeout) for paths in folders))
+    return dict(zip(found, answers, strict=True))
+
+
+def still_running(state_dir: Path) -> dict[str, list[int]]:
+    """Pids by channel, declared or not, of whatever runs, also on its way down. Blocks while it reads /proc."""
+    found = {
+        paths.root.name: [s.pid for s in stopping.leftovers(paths.root, records.read_run(paths))]
+        for paths in channel_folders(state_dir.absolute())
+    }
+    return {name: pids for name, pids in found.items() if pids}
 
 
 def channel_folders(state_dir: Path) -> list[ChannelPaths]:

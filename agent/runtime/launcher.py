@@ -193,8 +193,8 @@ class ChannelRuntime:
         else:
             gone = True
         if not gone:
-            pid = record.process.engine_pid if record else 0
-            raise StartFailed(Trouble("hung", f"the engine before (process {pid}) cannot be ended; nothing is started"))
+            left = ", ".join(map(str, await self.leftovers()))
+            raise StartFailed(Trouble("hung", f"the engine before (pid {left}) cannot be ended; nothing is started"))
         await self._finish(None)
 
     # --- while it runs ----------------------------------------------------------------------------------------------
@@ -247,6 +247,9 @@ class ChannelRuntime:
         if gone:
             await self._finish(process, failed)
         return gone
+
+    async def leftovers(self) -> list[int]:
+        return [s.pid for s in await asyncio.to_thread(stopping.leftovers, self.paths.root, self._record)]
 
     async def wait_memory_free(self) -> str:
         before = self._record.gpu_used if self._record else {}

@@ -86,7 +86,8 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
     async def Connect(self, _requests: Any, context: grpc.aio.ServicerContext) -> None:
         peer, _ = await admitted(context, self._records)
         try:
-            first = await asyncio.wait_for(context.read(), HELLO_SECONDS)
+            async with asyncio.timeout(HELLO_SECONDS):
+                first = await context.read()
         except TimeoutError:
             return await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "no hello")
         if first is grpc.aio.EOF or first.WhichOneof("body") != "hello":
@@ -201,7 +202,8 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
     async def _read(self, session: Session, context: grpc.aio.ServicerContext) -> None:
         while True:
             try:
-                said = await asyncio.wait_for(context.read(), SILENT_SECONDS)
+                async with asyncio.timeout(SILENT_SECONDS):
+                    said = await context.read()
             except TimeoutError:
                 session.end(f"nothing heard for {SILENT_SECONDS:.0f} s")
                 return

@@ -63,7 +63,8 @@ class Watch:
                 self._keys_due = self._keys_due or keys_due
                 await asyncio.sleep(POLL_SECONDS)
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._due.wait(), POLL_SECONDS)
+                async with asyncio.timeout(POLL_SECONDS):
+                    await self._due.wait()
 
     async def _send_keys(self) -> None:
         table = await asyncio.to_thread(keys.load_table, self._store, self._clock())

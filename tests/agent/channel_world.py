@@ -149,6 +149,9 @@ class FakeRuntime:
         engine.ends.set()
         return True
 
+    async def leftovers(self) -> list[int]:
+        return [e.process.engine_pid for e in self.alive()]
+
     async def wait_memory_free(self) -> str:
         await asyncio.sleep(self.free_seconds)
         return self.memory or ("held" if self.holders else "")

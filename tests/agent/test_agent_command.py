@@ -218,3 +218,29 @@ def test_stop_engines_of_a_running_agent(tmp_path: Path) -> None:
     finally:
         run(tmp_path, "stop-engines")
         controller.close()
+
+
+@pytest.mark.system
+def test_the_engine_of_a_channel_that_is_no_longer_declared_is_stopped(tmp_path: Path) -> None:
+    """By the agent at its start, and by `stop-engines` where none runs: it would hold its GPUs for ever."""
+    path = node_file(tmp_path)
+    controller = Controller(tmp_path / "c")
+    controller.planner.set("n1", 1, 1, plan_bytes("n1", step(1, "a")))
+    try:
+        assert run(tmp_path, "enrol", controller.add_node("n1")).returncode == 0
+        for stopped_by in ("agent", "command"):
+            path = node_file(tmp_path)
+            with agent(tmp_path):
+                wait_for(lambda: controller.live.channel("n1", "main").phase == "ready", what="the engine is ready")
+                pid = controller.live.channel("n1", "main").engine_pid
+            assert psutil.pid_exists(pid)
+            path.write_text(path.read_text().replace('name = "main"', 'name = "renamed"'))
+            if stopped_by == "agent":
+                with agent(tmp_path):
+                    wait_for(lambda: not psutil.pid_exists(pid), what="the engine is gone")  # noqa: B023
+            else:
+                assert run(tmp_path, "stop-engines").stdout == "no engine runs\n"
+                assert not psutil.pid_exists(pid)
+    finally:
+        run(tmp_path, "stop-engines")
+        controller.close()

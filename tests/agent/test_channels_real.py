@@ -15,7 +15,7 @@ import pytest
 from agent.channels import ChannelTask
 from agent.core.types import Launch, Step, Timing
 from tests.agent.runtime.runtimes import end_all, runtime
-from tests.parts import pid_alive
+from tests.parts import pid_alive, wait_until
 
 
 def now() -> int:
@@ -158,6 +158,33 @@ def test_a_new_agent_adopts_the_same_engine(play, short_dir) -> None:
         assert (after["phase"], after["engine_pid"]) == ("ready", before["engine_pid"])
         assert channel.stopped == []
         assert channel.door.entries[-1][1]["serving"]["socket"]
+
+    play(story)
+
+
+def test_an_engine_that_died_while_no_agent_ran_is_a_failure(play, short_dir) -> None:
+    """Counted once, though the agent starts twice; the target is waited for, not started at once."""
+
+    async def story(channel: Channel) -> None:
+        steps = (Step(now(), target("a"), "default"),)
+        channel.timing = Timing(stop_timeout=3, drain=2, retry_min=3, retry_max=6)
+        channel.task.set_steps(steps, channel.timing)
+        before = await channel.until("ready")
+        await channel.end()
+        os.kill(before["engine_pid"], signal.SIGKILL)
+        wait_until(lambda: not pid_alive(before["engine_pid"]))
+        for _ in range(2):
+            channel.runtime = runtime(short_dir)
+            channel.begin()
+            channel.task.set_steps(steps, channel.timing)
+            failed = await channel.until("retry_wait")
+            assert failed["failure"]["count"] == 1
+            assert failed["failure"]["category"] in ("killed_by_kernel", "crashed")
+            await channel.end()
+        channel.begin()
+        channel.task.set_steps(steps, channel.timing)
+        after = await channel.until("ready")
+        assert after["engine_pid"] != before["engine_pid"]
 
     play(story)
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from agent.runtime import adoption, proc, records
+from agent.runtime import adoption, proc, records, stopping
 from agent.runtime.records import CHANNEL_MARKER
 from tests.agent.runtime.runtimes import end_all, runtime, start, until_ready
 from tests.parts import ROOT, pid_alive, wait_until
@@ -191,17 +191,40 @@ def test_zombies_are_dead(folder: Path) -> None:
 def test_stop_engines_without_an_agent(folder: Path, killed_agent: Agent) -> None:
     was = killed_agent("ready", "--fake-deaf")
     (paths,) = adoption.channel_folders(folder)
-    assert adoption.stop_engine(paths, 0.3)
+    assert asyncio.run(adoption.stop_engine(paths, 0.3)) == []
     assert not pid_alive(was["engine"])
-    assert adoption.stop_engine(paths, 0.3), "nothing runs: gone"
+    assert asyncio.run(adoption.stop_engine(paths, 0.3)) == [], "nothing runs: gone"
     assert runtime(folder).adopt() is None
 
 
-def test_engines_of_channels_that_are_no_longer_declared_are_stopped(folder: Path, killed_agent: Agent) -> None:
-    was = killed_agent("ready")
-    assert adoption.stop_undeclared(folder, {"main", "other"}, 1.0) == {}
-    assert pid_alive(was["engine"])
-    assert adoption.stop_undeclared(folder, {"other"}, 1.0) == {"main": True}
+def test_stop_engines_waits_for_one_that_is_on_its_way_down(folder: Path, killed_agent: Agent) -> None:
+    was = killed_agent("stopping", "--fake-deaf")
+    (paths,) = adoption.channel_folders(folder)
+    assert pid_alive(was["engine"]), "it has its time-out"
+    assert asyncio.run(adoption.stop_engine(paths, 0.3)) == []
     assert not pid_alive(was["engine"])
-    assert adoption.stop_undeclared(folder, {"other"}, 1.0) == {}
-    assert adoption.stop_undeclared(folder / "nowhere", {"other"}, 1.0) == {}
+
+
+def test_what_cannot_be_stopped_is_named(folder: Path, killed_agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    was = killed_agent("ready", "--fake-deaf")
+    monkeypatch.setattr(stopping, "SHIM_GRACE", 0.1)
+    monkeypatch.setattr(stopping, "GIVE_UP", 0.3)
+    (paths,) = adoption.channel_folders(folder)
+    with monkeypatch.context() as patch:
+        patch.setattr(proc, "send", lambda *_: False)
+        patch.setattr(proc, "send_all", lambda *_: None)
+        left = asyncio.run(adoption.stop_engine(paths, 0.1))
+    assert set(left) >= {was["engine"], was["shim"]}
+
+
+def test_engines_of_channels_that_are_no_longer_declared_are_stopped(folder: Path, killed_agent: Agent) -> None:
+    def stop(state: Path, *declared: str) -> dict[str, list[int]]:
+        return asyncio.run(adoption.stop_undeclared(state, declared, 1.0))
+
+    was = killed_agent("ready")
+    assert stop(folder, "main", "other") == {}
+    assert pid_alive(was["engine"])
+    assert stop(folder, "other") == {"main": []}
+    assert not pid_alive(was["engine"])
+    assert stop(folder, "other") == {}
+    assert stop(folder / "nowhere", "other") == {}
