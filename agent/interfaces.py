@@ -87,7 +87,7 @@ class EngineRuntime(Protocol):
         """The pids of this channel's processes that still run: after a `stop` that said False, what could not be ended."""
 
     async def wait_memory_free(self) -> str:
-        """After a stop: waits as behaviour.md section 7 says (10 s at most). "" = free; else a sentence saying what is held."""
+        """After a stop: waits for GPU memory, 10 s at most. "" = free; else a sentence saying what is held."""
 
     def why_died(self, process: Process) -> Trouble:
         """The verdict on a process that has ended or is to be given up (load time-out), from its output."""
@@ -115,7 +115,7 @@ class GatewayDoor(Protocol):
         """Requests running now, as last reported."""
 
     def cut(self, channel: str, retry_after: int) -> None:
-        """Ends what still runs: error event at an event boundary, or 503 model_switching (section 5)."""
+        """Ends what still runs: error event at an event boundary, or 503 model_switching."""
 
     def publish(self, channel: str, entry: Mapping[str, Any]) -> None:
         """Puts a channel's entry (agent/gateway/ipc.py CHANNEL) into the table and sends it; same entry: nothing."""

@@ -92,20 +92,36 @@ class NodeFile(BaseModel):
 
 
 class AgentSettings(BaseSettings):
-    """Environment variables of a node. Those that are None are taken from the controller (behaviour.md section 2)."""
+    """Environment variables of a node. Those that are None are taken from the controller."""
 
     model_config = SettingsConfigDict(env_prefix="SLOTSERVE_", extra="ignore", hide_input_in_errors=True)
-    node_file: Path = Path("/etc/slotserve/node.toml")
-    agent_state_dir: Path = Path("/var/lib/slotserve-agent")
-    agent_run_dir: Path | None = None  # sockets; default: <state>/run. A Unix socket's path has at most 107 bytes
-    log_level: str = "info"
-    log_format: str = "text"
-    stop_timeout_seconds: float | None = Field(None, ge=0)
-    drain_seconds: float | None = Field(None, ge=0)
-    load_timeout_seconds: float | None = Field(None, gt=0)
-    disk_read_mbps: float | None = Field(None, gt=0)
-    gateway_linger_seconds: float | None = Field(None, ge=0)
-    scan_seconds: float = Field(10.0, gt=0)  # how often the model folders are looked at
+    node_file: Path = Field(Path("/etc/slotserve/node.toml"), description="The node's name, engines and channels")
+    agent_state_dir: Path = Field(
+        Path("/var/lib/slotserve-agent"), description="Key, plan, tables for the gateway, channels' records and logs"
+    )
+    agent_run_dir: Path | None = Field(
+        None, description="Sockets; <state>/run where not set (a Unix socket's path has at most 107 bytes)"
+    )
+    log_level: str = Field("info", description="Least severe line that is logged")
+    log_format: str = Field("text", description="`json` for machines; the same keys everywhere")
+    stop_timeout_seconds: float | None = Field(None, ge=0, description="From SIGTERM to SIGKILL, on this node")
+    drain_seconds: float | None = Field(
+        None, ge=0, description="Longest wait for running requests on a switch, on this node"
+    )
+    load_timeout_seconds: float | None = Field(None, gt=0, description="Process start to ready, on this node")
+    disk_read_mbps: float | None = Field(
+        None, gt=0, description="For the first estimate of a load time on this node (MB = 10^6 bytes)"
+    )
+    gateway_linger_seconds: float | None = Field(
+        None, ge=0, description="How long a replaced gateway goes on for its streams, on this node"
+    )
+    gateway_body_limit_mb: float = Field(
+        64, gt=0, description="What is held back of a body at most while its `model` is looked for, in MiB"
+    )
+    gateway_idle_seconds: float = Field(
+        3600, gt=0, description="An engine that says nothing for so long is given up on: 504, or the stream is ended"
+    )
+    scan_seconds: float = Field(10.0, gt=0, description="How often the model folders are looked at")
 
     @property
     def run_dir(self) -> Path:

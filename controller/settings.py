@@ -1,4 +1,4 @@
-"""The controller's settings (behaviour.md section 2): environment variables, each also as `<NAME>_FILE`."""
+"""The controller's settings: environment variables, each also as `<NAME>_FILE`."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """What an agent's pure parts are told and what they answer. Instants are integer milliseconds of node time
-(behaviour.md section 5, last note), durations float seconds. Nothing here reads a clock or a file."""
+(controller time at the last measurement + the boot clock since), durations float seconds. Nothing here reads a clock or a file."""
 
 from __future__ import annotations
 

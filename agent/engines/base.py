@@ -64,7 +64,7 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A failure in words: `category` of interfaces.md, `reason` with what to lower or mend, `detail` the engine's line."""
+    """A failure in words: `category` as the REST answers name it, `reason` with what to lower or mend, `detail` the engine's line."""
 
     category: str
     reason: str

@@ -10,7 +10,7 @@ agent -> gateway
     {"type": "clock", "controller_ms": int | null, "boottime_ms": int | null, "boot_id"?: str}    a newer measurement
     {"type": "keys", "keys": {sha256: {"id", "user_id", "user_name", "role", "expires_at_ms"}}}     whole
     {"type": "close", "channel": str, "barrier": str}      close it to new requests, then answer `closed`
-    {"type": "cut", "channel": str, "retry_after": int}    the drain is over: end what still runs (section 5)
+    {"type": "cut", "channel": str, "retry_after": int}    the drain is over: end what still runs
     {"type": "usage_taken", "ids": [str]}                  usage rows the agent has written down
 
 gateway -> agent

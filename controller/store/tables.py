@@ -179,7 +179,7 @@ class Reservation(Base):
 
 
 class Load(Base):
-    """One load as the node measured it (section 4 takes the last five that succeeded)."""
+    """One load as the node measured it (the estimate takes the last five that succeeded)."""
 
     __tablename__ = "loads"
     __table_args__ = (Index("loads_node_model", "node_id", "model", "at"),)
