@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from agent.channels import ChannelTask
 
 log = logging.getLogger(__name__)
+LONGEST_START = 90.0  # beside the stop time-out: what may still run of the engine before is ended first
 LONGEST_LOOK = 20.0  # seconds; a disk or a driver that hangs must not keep a channel from switching
 T = TypeVar("T")
 
@@ -202,6 +203,12 @@ class Effects:
             task.fail(launch.identity, trouble, now)
 
     def _check_error(self, launch: Launch, err: Exception, now: Millis) -> None:
+        if isinstance(err, TimeoutError):  # a start would hang as well, and what serves now be stopped for it
+            words = (
+                f"looking at the model and the GPU took over {LONGEST_LOOK:g} s; a disk or the driver does not answer"
+            )
+            self._checked(launch, Trouble("hung", words), now)
+            return
         log.error("preflight failed, the start will tell channel=%s error=%r", self.task.name, err)
         self.task.view = views.checked(self.task.view, launch)
 
@@ -211,10 +218,19 @@ class Effects:
         task.view = views.starting(task.view, launch, now)
         task.jobs.start(
             "start",
-            task.runtime.start(launch, action.reservation_id, now),
+            self._begin(launch, action.reservation_id, now),
             lambda process, at: self._started(launch, process, at),
             lambda err, at: self._not_started(launch, err, at),
         )
+
+    async def _begin(self, launch: Launch, reservation_id: str, now: Millis) -> Process:
+        longest = self.task.view.timing.stop_timeout + LONGEST_START
+        try:
+            async with asyncio.timeout(longest):
+                return await self.task.runtime.start(launch, reservation_id, now)
+        except TimeoutError:
+            words = f"the engine's start hangs: nothing came of it within {longest:g} s; a disk of the node may be gone"
+            raise StartFailed(Trouble("hung", words)) from None
 
     def _started(self, launch: Launch, process: Process, now: Millis) -> None:
         self.task.view = views.started(self.task.view, running(process, load=launch.load_seconds), now)

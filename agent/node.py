@@ -15,6 +15,7 @@ from agent.channels import ChannelTask
 from agent.core.types import Timing
 from agent.errors import PlanRefused
 from agent.plan import NodePlan, parse
+from agent.runtime.aside import Aside
 from agent.runtime.gpu import Gpu, Gpus
 from agent.runtime.models import FoundModel, ModelIndex
 from agent.settings import AgentSettings, NodeFile
@@ -24,6 +25,7 @@ from protos import fleet_pb2, types_pb2
 log = logging.getLogger(__name__)
 OWN = ("stop_timeout_seconds", "drain_seconds", "load_timeout_seconds", "disk_read_mbps", "gateway_linger_seconds")
 GPU_SECONDS = 5.0
+SCAN_LONG_SECONDS = 60.0
 
 
 class Door(Protocol):
@@ -54,6 +56,7 @@ class Node:
         self.own = own_settings(settings)
         self._seen: tuple[Gpu, ...] = ()
         self._scanned = False
+        self._disks = Aside("model folders")
         self._uuids: dict[str, tuple[str, ...]] = {}
 
     # --- for the link -----------------------------------------------------------------------------------------------
@@ -149,7 +152,7 @@ class Node:
         shown: tuple[str, ...] = ()
         while True:
             try:
-                changed = await asyncio.to_thread(self._models.scan)
+                changed = await self._scan()
                 if changed or not self._scanned:
                     self._scanned = True
                     log.info("models changed models=%s", len(self._models.models()))
@@ -162,6 +165,15 @@ class Node:
                 log.exception("looking for models failed")
             await asyncio.sleep(self._settings.scan_seconds)
 
+    async def _scan(self) -> bool:
+        look = asyncio.ensure_future(self._disks(self._models.scan))
+        try:
+            if not (await asyncio.wait([look], timeout=SCAN_LONG_SECONDS))[0]:
+                log.error("looking for models hangs: a disk does not answer; new models are not seen until it does")
+            return await look
+        finally:
+            look.cancel()
+
     async def watch_gpus(self, on_change: Callable[[], None]) -> None:
         """Keeps what the status says of the GPUs fresh, until cancelled."""
         while True:
@@ -171,9 +183,9 @@ class Node:
 
     async def look_at_gpus(self) -> None:
         try:
-            self._seen = await asyncio.to_thread(self._gpus.inventory)
+            self._seen = await self._gpus.aside(self._gpus.inventory)
             for channel in self._file.channels:
-                self._uuids[channel.name] = await asyncio.to_thread(self._gpus.resolve, channel.gpus)
+                self._uuids[channel.name] = await self._gpus.aside(self._gpus.resolve, channel.gpus)
         except Exception:
             log.exception("looking at the GPUs failed")
 

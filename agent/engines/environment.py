@@ -49,6 +49,7 @@ CODE_LOADING = re.compile(
     r"|GGML_BACKEND_PATH|(CUDA|NVTX)_INJECTION64_PATH|NCCL_\w+_PLUGIN|NCCL_CONF_FILE|CC|CXX|TRITON_.*|TORCHINDUCTOR_.*"
     r"|TORCH_EXTENSIONS_DIR|VLLM_(PLUGINS|SERVER_DEV_MODE|ALLOW_INSECURE_SERIALIZATION|LOGGING_CONFIG_PATH)"
 )
+HIDING = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "GGML_VK_VISIBLE_DEVICES")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 NOT_USABLE = "not something that an environment can hold: names are letters, digits and _"
 
@@ -75,6 +76,8 @@ def engine_environment(
         env[name] = value
     if place.gpu_uuids:
         env["CUDA_VISIBLE_DEVICES"] = ",".join(place.gpu_uuids)
+    else:  # a channel without GPUs: those of the machine are other channels'
+        env.update({name: "" for name in HIDING if name not in node})
     env["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
     env["HOME"] = place.home
     env["TMPDIR"] = place.tmpdir

@@ -1,7 +1,7 @@
 """GPUs through NVML, loaded when first asked for and tolerant: no driver means no GPUs and a reason, never an error.
 
 A driver that comes up later than the agent is noticed, for a failed start is tried again. Identified by UUID: indices
-differ between tools. Every call may block for as long as the driver does, so the loop calls in a thread.
+differ between tools. Every call may block for as long as the driver does, so the loop calls `aside`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
+
+from agent.runtime.aside import Aside
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -39,9 +41,10 @@ class GpuProcess:
 
 
 class Gpus:
-    """The machine's GPUs. `nvml`: a module like pynvml, for tests."""
+    """The machine's GPUs. `nvml`: a module like pynvml, for tests. From the loop: `await gpus.aside(gpus.inventory)`."""
 
     def __init__(self, nvml: Any = None) -> None:
+        self.aside = Aside("gpu driver")
         self._nvml = nvml
         self._up = False
         self._tried = float("-inf")
@@ -72,13 +75,19 @@ class Gpus:
         return f"GPU {', '.join(gone)} cannot be seen (there are {len(seen)} others)" if gone else ""
 
     def used(self, names: Iterable[str | int]) -> dict[str, int]:
-        """Bytes in use by UUID; GPUs whose memory cannot be read are left out."""
+        """Bytes in use by UUID but for a desktop's; GPUs whose memory cannot be read are left out."""
         seen = self.inventory()
         wanted = set(_resolve(names, seen))
-        return {g.uuid: g.memory_used_bytes for g in seen if g.uuid in wanted and g.memory_total_bytes}
+        nothing: dict[str, int] = {}
+        desktop = self._ask(lambda: self._memory_of_desktops(wanted), nothing) if wanted else nothing
+        return {
+            g.uuid: max(0, g.memory_used_bytes - desktop.get(g.uuid, 0))
+            for g in seen
+            if g.uuid in wanted and g.memory_total_bytes
+        }
 
     def processes(self, names: Iterable[str | int]) -> list[GpuProcess]:
-        """Compute processes on these GPUs."""
+        """Compute processes on these GPUs. A desktop (Xorg and what draws on it) is none: models run beside it."""
         wanted = set(self.resolve(names))
         return self._ask(lambda: self._processes(wanted), []) if wanted else []
 
@@ -102,13 +111,24 @@ class Gpus:
         return tuple(found)
 
     def _processes(self, wanted: set[str]) -> list[GpuProcess]:
+        return self._listed(wanted, self._nvml.nvmlDeviceGetComputeRunningProcesses)
+
+    def _memory_of_desktops(self, wanted: set[str]) -> dict[str, int]:
+        computing = {(p.gpu, p.pid) for p in self._processes(wanted)}
+        found: dict[str, int] = {}
+        for p in self._listed(wanted, self._nvml.nvmlDeviceGetGraphicsRunningProcesses):
+            if (p.gpu, p.pid) not in computing:
+                found[p.gpu] = found.get(p.gpu, 0) + p.memory_bytes
+        return found
+
+    def _listed(self, wanted: set[str], question: Callable[[Any], Any]) -> list[GpuProcess]:
         n = self._nvml
         found = []
         for index in range(n.nvmlDeviceGetCount()):
             handle = n.nvmlDeviceGetHandleByIndex(index)
             uuid = _text(n.nvmlDeviceGetUUID(handle))
             if uuid in wanted:
-                running = self._try(partial(n.nvmlDeviceGetComputeRunningProcesses, handle), None) or ()
+                running = self._try(partial(question, handle), None) or ()
                 found += [GpuProcess(uuid, int(p.pid), int(p.usedGpuMemory or 0)) for p in running]
         return found
 

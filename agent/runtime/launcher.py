@@ -112,7 +112,7 @@ class ChannelRuntime:
     async def gpu_holders(self) -> list[Holder]:
         if not self.channel.gpus:
             return []
-        return await asyncio.to_thread(self._holders)
+        return await self._gpus.aside(self._holders)
 
     def _holders(self) -> list[Holder]:
         processes = self._gpus.processes(self.channel.gpus)
@@ -220,7 +220,7 @@ class ChannelRuntime:
         record = self._of(process)
         if record is None:
             return False
-        found = await asyncio.to_thread(self._cpu_watch.judge, record, self._classify(process, Ended(None)))
+        found = await self._gpus.aside(self._cpu_watch.judge, record, self._classify(process, Ended(None)))
         if isinstance(found, Trouble):
             self._verdicts[process.launch_id] = found
             await stopping.stop(self.paths, record, self._stop_timeout)

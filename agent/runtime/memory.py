@@ -26,7 +26,7 @@ async def wait_free(
         return ""
     waited = 0.0
     while True:
-        held = await asyncio.to_thread(_held, gpus, names, before)
+        held = await gpus.aside(_held, gpus, names, before)
         if not held or waited >= LONGEST:
             return held
         pause = QUICK if waited < 1.0 - QUICK / 2 else SLOW

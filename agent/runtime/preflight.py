@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
+import logging
 import os
 import shutil
+import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from agent.core.types import Launch
 from agent.engines import names as known_engines
-from agent.engines.base import Engine, Prepared
+from agent.engines.base import Ended, Engine
 from agent.engines.simulated import Simulated
 from agent.interfaces import Trouble
 from agent.runtime.models import FoundModel
 from agent.settings import ChannelConfig, EngineConfig
 
+log = logging.getLogger(__name__)
 MAX_SOCKET_PATH = 107
 BUILT_IN = {"simulated": EngineConfig(command=list(Simulated.program))}
 CPU_WANTED = {
@@ -25,6 +29,7 @@ CPU_WANTED = {
     ("--device", "cpu"),
 }
 ASK_TIMEOUT = 10.0
+TOLD_BY_ASKING = ("bad_argument", "missing_file", "missing_library")
 
 
 def engine_config(name: str, engines: Mapping[str, EngineConfig]) -> EngineConfig | None:
@@ -84,49 +89,53 @@ def wants_no_gpu(args: Sequence[str]) -> bool:
     return bool(pairs & CPU_WANTED)
 
 
-async def check_arguments(launch: Launch, program: Sequence[str], prepared: Prepared) -> Trouble | None:
-    """Arguments our table does not know: llama.cpp refuses what it does not know, so the installed program is asked (it
-    may be newer than the table). The others are told by their own parsers at the start."""
-    if not prepared.unknown:
-        return None
-    if launch.engine == "simulated":
-        return _refused(launch, prepared.unknown[0], "")
-    if launch.engine == "llama.cpp":
-        for argument in prepared.unknown:
-            line = await _ask(program, argument, prepared.env)
-            if line:
-                return _refused(launch, argument, line)
-    return None
+def stamp(program: Sequence[str], env: Mapping[str, str]) -> tuple[object, ...]:
+    """Changes when any file of the program is replaced."""
+    found: list[object] = []
+    for word in program:
+        path = shutil.which(word, path=env.get("PATH") or os.environ.get("PATH")) or word
+        try:
+            seen = os.stat(path)
+        except (OSError, ValueError):
+            found.append(word)  # an option
+        else:
+            found.append((path, seen.st_mtime_ns, seen.st_size))
+    return tuple(found)
 
 
-async def _ask(program: Sequence[str], argument: str, env: Mapping[str, str]) -> str:
-    """The program's own error line for this argument, "" where it knows it (or cannot be asked). `--version` ends it
-    before anything is loaded; thrice, for the argument may take up to two of them as its values."""
+async def check_arguments(
+    engine: Engine, launch: Launch, command: Sequence[str], env: Mapping[str, str]
+) -> Trouble | None:
+    """What the engine itself says of these arguments: `command` has it read them and end (Engine.check_command). None
+    where it takes them, and where it says nothing that is understood: then the start will tell."""
     try:
         asked = await asyncio.create_subprocess_exec(
-            *program,
-            argument,
-            *["--version"] * 3,
+            *command,
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
-            env={**env, "CUDA_VISIBLE_DEVICES": ""},
+            env=dict(env),
             start_new_session=True,
         )
-    except OSError:
-        return ""
+    except (OSError, ValueError) as err:
+        log.warning("engine cannot be asked engine=%s error=%r", launch.engine, str(err))
+        return None
     try:
         async with asyncio.timeout(ASK_TIMEOUT):
             output, _ = await asked.communicate()
     except TimeoutError:
-        return ""
+        log.warning(
+            "engine did not say what it makes of its arguments engine=%s seconds=%s", launch.engine, ASK_TIMEOUT
+        )
+        return None
     finally:
         if asked.returncode is None:
-            asked.kill()
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(asked.pid, signal.SIGKILL)
             await asked.wait()
-    text = output.decode("utf-8", "replace")
-    return next((x.strip() for x in text.splitlines() if "invalid argument" in x and argument in x), "")
-
-
-def _refused(launch: Launch, argument: str, line: str) -> Trouble:
-    return Trouble("bad_argument", f"{launch.engine} does not know the argument {argument}; take it out", line)
+    if asked.returncode == 0:
+        return None
+    verdict = engine.classify(output.decode("utf-8", "replace"), Ended(asked.returncode), launch.args)
+    if verdict.category not in TOLD_BY_ASKING:
+        return None
+    return Trouble(verdict.category, verdict.reason, verdict.detail)  # type: ignore[arg-type]

@@ -492,7 +492,9 @@ def test_neighbours_that_fail_do_not_end_the_task() -> None:
     run(main())
 
 
-def test_a_look_that_never_comes_back_does_not_keep_a_channel_from_switching() -> None:
+def test_a_look_that_never_comes_back_is_a_failure_and_the_fallback_goes_on() -> None:
+    """A disk that is gone: the start would hang as well. It is looked at again at the announced time."""
+
     async def main() -> None:
         world = World()
         world.plan(step(0, D))
@@ -500,10 +502,56 @@ def test_a_look_that_never_comes_back_does_not_keep_a_channel_from_switching() -
         world.runtime.check_seconds = 10_000.0
         world.plan(step(50, A, "reserved", fallback=D))
         await world.until(71)
-        assert world.stops("D") == [pytest.approx(70, abs=0.01)]
+        failure = world.task.status()["failure"]
+        assert (failure["category"], failure["retry_at_ms"]) == ("hung", pytest.approx(100_000, abs=50))
+        assert (world.phase, world.stops("D")) == ("ready", [])
         world.runtime.check_seconds = 0.0
-        await world.until(140)
+        await world.until(101)
+        assert world.stops("D") == [pytest.approx(100, abs=0.1)]
+        await world.until(170)
         assert (world.phase, world.task.status()["running_model"]) == ("ready", "A")
+        await world.end()
+
+    run(main())
+
+
+def test_a_start_that_hangs_is_a_failure_in_words() -> None:
+    async def main() -> None:
+        world = World()
+
+        async def hangs(*_):
+            await asyncio.sleep(10_000)
+
+        start, world.runtime.start = world.runtime.start, hangs  # type: ignore[method-assign]
+        world.plan(step(0, D))
+        await world.until(119)
+        assert (world.phase, world.task.status()["failure"]) == ("loading", None)
+        await world.until(121)
+        failure = world.task.status()["failure"]
+        assert (world.phase, failure["category"]) == ("retry_wait", "hung")
+        assert "the engine's start hangs" in failure["reason"]
+        world.runtime.start = start  # type: ignore[method-assign]
+        await world.until(220)
+        assert world.phase == "ready"
+        await world.end()
+
+    run(main())
+
+
+def test_an_engine_that_cannot_be_ended_is_named_by_what_is_left() -> None:
+    async def main() -> None:
+        world = World(stop_works=False)
+        world.plan(step(0, D), step(50, A))
+        await world.until(49)
+
+        async def left() -> list[int]:
+            return [4711, 4712]
+
+        world.runtime.leftovers = left  # type: ignore[method-assign]
+        await world.until(120)
+        assert world.phase == "blocked"
+        (event,) = world.told("blocked")
+        assert "(pids 4711, 4712)" in event["text"]
         await world.end()
 
     run(main())

@@ -42,8 +42,13 @@ def test_each_engine_has_its_key_where_it_looks_for_it(engine: str, name: str | 
     assert ("KEY" in made.command) == (name is None)
 
 
-def test_a_channel_without_gpus_names_none() -> None:
-    assert "CUDA_VISIBLE_DEVICES" not in prepare(place=Place("/m", ("m",), "K")).env
+def test_a_channel_without_gpus_sees_none_of_the_machines() -> None:
+    place = Place("/m", ("m",), "K")
+    env = prepare(place=place, inherited={"CUDA_VISIBLE_DEVICES": "0", "PATH": "/bin"}).env
+    hidden = {"CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "GGML_VK_VISIBLE_DEVICES"}
+    assert {name for name, value in env.items() if value == ""} == hidden
+    env = prepare(place=place, node={"GGML_VK_VISIBLE_DEVICES": "0"}).env
+    assert env["GGML_VK_VISIBLE_DEVICES"] == "0", "the node's file is the administrator's"
 
 
 @pytest.mark.parametrize(

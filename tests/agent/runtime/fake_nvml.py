@@ -26,6 +26,7 @@ class FakeNvml:
         self.inits = 0
         self.used = {A: 1 * GIB, B: 2 * GIB}
         self.running: dict[str, list[tuple[int, int | None]]] = {A: [], B: []}
+        self.drawing: dict[str, list[tuple[int, int | None]]] = {A: [], B: []}
         self.silent = False
 
     def nvmlInit(self) -> None:
@@ -60,3 +61,6 @@ class FakeNvml:
 
     def nvmlDeviceGetComputeRunningProcesses(self, handle: str) -> list[Any]:
         return [SimpleNamespace(pid=p, usedGpuMemory=m) for p, m in self.running[handle]]
+
+    def nvmlDeviceGetGraphicsRunningProcesses(self, handle: str) -> list[Any]:
+        return [SimpleNamespace(pid=p, usedGpuMemory=m) for p, m in self.drawing[handle]]

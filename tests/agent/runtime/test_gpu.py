@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 
 import pytest
 
@@ -115,3 +116,39 @@ def test_memory_beyond_what_was_used_before_the_start_is_waited_for(nvml: FakeNv
 def test_a_channel_without_gpus_never_waits(nvml: FakeNvml) -> None:
     assert asyncio.run(wait_free(Gpus(nvml), [], {})) == ""
     assert nvml.inits == 0
+
+
+def test_a_desktop_is_no_compute_process(nvml: FakeNvml) -> None:
+    """Neither somebody who holds the GPU, nor memory that is waited for, however it grows while an engine runs."""
+    nvml.drawing[A] = [(900, GIB), (901, None)]
+    gpus = Gpus(nvml)
+    assert gpus.processes([A]) == []
+    assert gpus.used([A]) == {A: 0}
+    nvml.drawing[A], nvml.used[A] = [(900, 3 * GIB)], 3 * GIB
+    assert pauses(nvml, None, gpus.used([A])) == ([], "")
+    nvml.running[A], nvml.used[A] = [(900, 3 * GIB)], 4 * GIB
+    assert gpus.used([A]) == {A: 4 * GIB}, "what computes as well counts, once"
+    assert [p.pid for p in gpus.processes([A])] == [900]
+
+
+def test_a_driver_that_hangs_costs_one_thread(nvml: FakeNvml) -> None:
+    """However often it is asked; afterwards everything is answered again."""
+    gpus, goes_on = Gpus(nvml), threading.Event()
+    count = nvml.nvmlDeviceGetCount
+
+    def hangs() -> int:
+        goes_on.wait(10)
+        return count()
+
+    async def story() -> None:
+        nvml.nvmlDeviceGetCount = hangs  # type: ignore[method-assign]
+        before = threading.active_count()
+        for _ in range(5):
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.02):
+                    await gpus.aside(gpus.inventory)
+        assert threading.active_count() == before + 1
+        goes_on.set()
+        assert len(await gpus.aside(gpus.inventory)) == 2
+
+    asyncio.run(story())

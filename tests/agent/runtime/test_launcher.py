@@ -7,6 +7,7 @@ import errno
 import json
 import os
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any
 import pytest
 
 from agent.interfaces import StartFailed
-from agent.runtime import proc, stopping
+from agent.runtime import preflight, preparation, proc, stopping
 from agent.runtime.records import CHANNEL_MARKER, LAUNCH_MARKER
 from tests.agent.runtime.runtimes import end_all, launch, runtime, start, until_ready
 from tests.parts import pid_alive, wait_until
@@ -325,3 +326,70 @@ def test_many_starts_leave_no_zombie_and_no_open_file(folder: Path) -> None:
         assert not [s for s in proc.all_stats() if s.ppid == os.getpid() and s.state == "Z"]
 
     asyncio.run(story())
+
+
+def test_a_disk_that_does_not_answer_is_a_failure_in_words(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A network disk that is gone neither blocks the loop nor keeps a start for ever."""
+    monkeypatch.setattr(preparation, "LONGEST", 0.2)
+    goes_on = threading.Event()
+
+    async def story() -> None:
+        r = runtime(folder)
+        assert await r.preflight(launch()) is None
+        exists = Path.exists
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "exists", lambda path: goes_on.wait(10) and exists(path))
+            beats = asyncio.ensure_future(asyncio.sleep(0.1))
+            found = await r.preflight(launch())
+            assert beats.done(), "the loop went on"
+            assert found is not None
+            assert (found.category, "does not answer" in found.reason) == ("hung", True)
+            with pytest.raises(StartFailed) as refused:
+                await start(r)
+            assert refused.value.trouble == found
+            goes_on.set()
+        assert await r.preflight(launch()) is None
+
+    asyncio.run(story())
+
+
+ASKED = """#!/bin/sh
+echo "$@" >> {0}/asked
+case "$*" in *nonsense*) echo 'error while handling argument "-ctk": Unsupported cache type: nonsense' >&2; exit 1;; esac
+exit 0
+"""
+
+
+def test_the_program_is_asked_once_as_long_as_it_is_the_same(folder: Path) -> None:
+    program = folder / "llama-server"
+    program.write_text(ASKED.format(folder))
+    program.chmod(0o755)
+
+    def asked() -> int:
+        return len((folder / "asked").read_text().splitlines())
+
+    async def story() -> None:
+        r = runtime(folder, [str(program)])
+        for _ in range(3):
+            assert await r.preflight(launch("-c", "512")) is None
+        assert asked() == 1
+        for _ in range(3):
+            found = await r.preflight(launch("-ctk", "nonsense"))
+            assert found is not None
+            assert (found.category, "-ctk" in found.reason) == ("bad_argument", True)
+        assert asked() == 2
+        program.write_text(ASKED.format(folder) + "# a newer one\n")
+        assert await r.preflight(launch("-c", "512")) is None
+        assert asked() == 3
+        assert "run/main.sock" not in (folder / "asked").read_text(), "it could take the socket of what serves"
+
+    asyncio.run(story())
+
+
+def test_a_program_that_does_not_end_when_asked_is_no_hindrance(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(preflight, "ASK_TIMEOUT", 0.2)
+    program = folder / "llama-server"
+    program.write_text(f"#!/bin/sh\necho $$ > {folder}/pid\nsleep 60\n")
+    program.chmod(0o755)
+    assert asyncio.run(runtime(folder, [str(program)]).preflight(launch())) is None
+    wait_until(lambda: not pid_alive(int((folder / "pid").read_text())))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import shutil
 import signal
 import time
@@ -14,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from agent.runtime import preflight, records
+from agent.runtime import records
 from tests.agent.runtime.runtimes import end_all, launch, runtime, start, until_ready
 from tests.parts import pid_alive, unix_client
 
@@ -61,16 +60,22 @@ def test_llama_server_starts_answers_and_stops_cleanly(llama: Any) -> None:
 
 @pytest.mark.llama_server
 def test_llama_server_says_itself_what_it_does_not_know(llama: Any) -> None:
-    llama_env = {**os.environ, **llama._preparation.declared["llama.cpp"].env}
-
     async def story() -> None:
         found = await llama.preflight(launch("--no-such-option", "3", model="tiny"))
         assert found is not None
         assert found.category == "bad_argument"
         assert "--no-such-option" in found.reason
         assert "invalid argument" in found.detail
-        for known in ("-c", "--flash-attn", "--metrics", "--control-vector-layer-range"):
-            assert await preflight._ask(llama._preparation.declared["llama.cpp"].command, known, llama_env) == "", known
+        for args, words in (
+            (("-ctk", "nonsense"), "refuses the value of -ctk"),
+            (("-dev", "CUDA7"), "refuses the value of -dev"),
+            (("-c", "many"), "refuses the value of -c"),
+        ):
+            found = await llama.preflight(launch(*args, model="tiny"))
+            assert found is not None, args
+            assert (found.category, words in found.reason) == ("bad_argument", True), found
+        for args in (("--flash-attn", "on"), ("--metrics",), ("-c", "512", "-np", "2")):
+            assert await llama.preflight(launch(*args, model="tiny")) is None, args
         p = await start(llama, "--no-such-option", "3", model="tiny")
         trouble = await asyncio.wait_for(llama.wait_exit(p), 20)
         assert trouble.category == "bad_argument"
