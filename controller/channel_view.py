@@ -6,7 +6,7 @@ One place for REST and console. The number of statements does not depend on the 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from sqlalchemy.orm import Session
@@ -27,23 +27,47 @@ from controller.times import text_of
 DAY_MS = 86_400_000
 FOR_EVER = 1 << 62
 LOADING = ("loading",)
+PROGRESS_MS = 500  # how old the progress of a load may be in an answer
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """Some channels as they are at `now`, the same for everybody; `shapes` makes of it what one person may see. Only to be
+    read: it is shared. `until` is the first instant at which it says something else though nothing was changed."""
+
+    ctx: Context
+    rows: list[tuple[Channel, Node]]
+    decisions: dict[str, Decision]
+    booked: dict[str, list[Reservation]]
+    names: dict[str, str]
+    edited: set[str]
+    until: int
+
+    def shapes(self, actor: Actor, now: int) -> list[dict[str, Any]]:
+        """The channels in their order; `now` is before `until`."""
+        return [_shape(self, actor, channel, node, now) for channel, node in self.rows]
 
 
 def shape_all(
     session: Session, ctx: Context, actor: Actor, rows: list[tuple[Channel, Node]], now: int
 ) -> list[dict[str, Any]]:
     """The channels in the order given."""
+    return see(session, ctx, rows, now).shapes(actor, now)
+
+
+def see(session: Session, ctx: Context, rows: list[tuple[Channel, Node]], now: int) -> Seen:
+    """Reads what `shapes` needs."""
     states = channel_states(session, ctx, now, {node.id for _, node in rows})
     booked: dict[str, list[Reservation]] = {}
     for row in reservations.holding_in(session, [c.id for c, _ in rows], now, FOR_EVER):
         booked.setdefault(row.channel_id, []).append(row)
     ids = shapes.people_of([r for several in booked.values() for r in several])
     names = users.names(session, ids | {c.override_by for c, _ in rows})
-    edited = _edited(session, ctx, rows, booked, now)
-    return [
-        _shape(ctx, actor, channel, node, states.get(channel.id), booked.get(channel.id, []), names, edited, now)
-        for channel, node in rows
-    ]
+    taken = {r for state in states.values() for r in state.pins}  # the planner takes these edits at its next look
+    edited = _edited(session, ctx, rows, booked, now) - taken
+    decisions = {i: decide(state.input, now) for i, state in states.items()}
+    until = _until(ctx, rows, decisions, booked, now)
+    return Seen(ctx, rows, decisions, booked, names, edited, until)
 
 
 def channel_states(session: Session, ctx: Context, now: int, node_ids: set[str]) -> dict[str, ChannelState]:
@@ -56,24 +80,33 @@ def target_shape(target: Target | None) -> dict[str, Any] | None:
     return None if target is None else {"model": target.model, "preset": target.preset}
 
 
-def _shape(
+def _until(
     ctx: Context,
-    actor: Actor,
-    channel: Channel,
-    node: Node,
-    state: ChannelState | None,
-    booked: list[Reservation],
-    names: dict[str, str],
-    edited: set[str],
+    rows: list[tuple[Channel, Node]],
+    decisions: dict[str, Decision],
+    booked: dict[str, list[Reservation]],
     now: int,
-) -> dict[str, Any]:
+) -> int:
+    """A decision's end, a booking's start or end, or one that comes within a day; while something loads, its progress."""
+    instants = [d.until for d in decisions.values() if d.until is not None]
+    for r in (r for several in booked.values() for r in several):
+        instants += (r.starts_at, r.ends_at, r.starts_at - DAY_MS + 1)
+    if any(ctx.live.channel(node.name, channel.name).phase in LOADING for channel, node in rows):
+        instants.append(now + PROGRESS_MS)
+    return min((at for at in instants if at > now), default=FOR_EVER)
+
+
+def _shape(seen: Seen, actor: Actor, channel: Channel, node: Node, now: int) -> dict[str, Any]:
+    ctx, names, edited = seen.ctx, seen.names, seen.edited
+    booked = seen.booked.get(channel.id, [])
     live = ctx.live.channel(node.name, channel.name)
-    decision = decide(state.input, now) if state is not None else Decision(None, "idle")
+    decision = seen.decisions.get(channel.id) or Decision(None, "idle")
     gone = channel.gone_at is not None
     show = ctx.settings.show_holders
 
     def brief(row: Reservation) -> dict[str, Any]:
-        return {**shapes.brief(row, names, actor, show, now), "edited_since": row.id in edited}
+        flags = ["channel_gone"] if gone else []
+        return {**shapes.brief(row, names, actor, show, now), "edited_since": row.id in edited, "flags": flags}
 
     running = next((r for r in booked if reservations.is_running(r, now)), None)
     following = next((r for r in booked if r.starts_at > now), None)

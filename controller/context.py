@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from controller.fleet.live import Live
+from controller.polled import Polled
 from controller.settings import Settings
 from controller.store.session import Store
 
@@ -37,7 +38,8 @@ class Ca(Protocol):
 @dataclass(slots=True)
 class Context:
     """One a process. `wake_planner(*channel_ids)` (none = all) and `wake_commands()` are thread-safe and return at once;
-    `keys_changed()` tells the fleet that a key or person changed. `plan_looked_at()` = ms of the planner's last look."""
+    `keys_changed()` tells the fleet that a key or person changed. `plan_looked_at()` = ms of the planner's last look;
+    `planner_figures()` = (channels looked at since the start, seconds by which the newest due times were met late)."""
 
     settings: Settings
     store: Store
@@ -50,4 +52,6 @@ class Context:
     logs: EngineLogs | None = None
     ca: Ca | None = None
     enrol_address: str = ""
+    planner_figures: Callable[[], tuple[int, list[float]]] = lambda: (0, [])
+    polled: Polled = field(default_factory=Polled)
     extra: dict[str, Any] = field(default_factory=dict)

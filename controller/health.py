@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from flask import Flask, Response, jsonify, request
 from flask.typing import ResponseReturnValue
 from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 from sqlalchemy import func, select
 from sqlalchemy.exc import SQLAlchemyError
@@ -116,3 +116,18 @@ class _Figures(Collector):
         if looked is not None:
             age = (ctx.clock() - looked) / 1000
             yield GaugeMetricFamily("slotserve_planner_last_look_seconds", "Age of the planner's last look", value=age)
+        yield from _planner(*ctx.planner_figures())
+
+
+def _planner(looks: int, lateness: list[float]) -> Iterator[Metric]:
+    yield CounterMetricFamily("slotserve_planner_looks", "Channels looked at", value=looks)
+    late = GaugeMetricFamily(
+        "slotserve_planner_lateness_seconds",
+        "By how much the newest due times (1000 at most) were met late",
+        labels=["quantile"],
+    )
+    ordered = sorted(lateness)
+    for quantile in ("0.5", "0.99", "1"):
+        if ordered:
+            late.add_metric([quantile], ordered[min(len(ordered) - 1, int(float(quantile) * len(ordered)))])
+    yield late

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import gc
 import ipaddress
 import json
 import logging
@@ -94,6 +95,7 @@ def split_address(address: str, variable: str) -> tuple[str, int]:
 def _run(settings: Settings, store: Store, listen: dict[str, Any]) -> int:
     from controller.fleet.planner import Planner
     from controller.notify import inbox
+    from controller.retention import Nightly
     from controller.web import create_app
 
     live = Live()
@@ -113,6 +115,7 @@ def _run(settings: Settings, store: Store, listen: dict[str, Any]) -> int:
         fleet_address=lambda: _address(settings.fleet_address, settings.fleet_listen, fleet.fleet_port),
         on_death=lambda _: os.kill(os.getpid(), signal.SIGTERM),
     )
+    nightly = Nightly(store, log_store, settings, wall_ms)
     planner.start()
     try:
         fleet.start()
@@ -127,12 +130,15 @@ def _run(settings: Settings, store: Store, listen: dict[str, Any]) -> int:
             wake_commands=service.wake_commands,
             keys_changed=service.keys_changed,
             plan_looked_at=lambda: planner.last_look_ms,
+            planner_figures=lambda: (planner.looks, list(planner.lateness)),
             logs=log_store,
             ca=ca,
             enrol_address=_address(settings.enrol_address, settings.enrol_listen, fleet.enrol_port),
         )
+        nightly.start()
         return _serve_web(create_app(context), settings, listen, fleet)
     finally:
+        nightly.stop()
         fleet.stop()
 
 
@@ -157,6 +163,8 @@ def _serve_web(app: Any, settings: Settings, listen: dict[str, Any], fleet: Flee
     signal.signal(signal.SIGTERM, _end)
     signal.signal(signal.SIGINT, _end)
     write_private(settings.state_dir / "ports.json", json.dumps(ports).encode(), 0o644)
+    gc.collect()
+    gc.freeze()  # what there is at the start stays: a full collection of it would hold the planner's loop for 100 ms
     log.info("ready http=%s fleet=%s enrol=%s", port or settings.http_listen, fleet.fleet_port, fleet.enrol_port)
     try:
         server.run()  # returns on SystemExit, after the running requests

@@ -6,7 +6,7 @@ from typing import Any
 
 from controller.rights import Actor, HolderName, Owned, may
 from controller.store import reservations
-from controller.store.tables import ApiKey, Audit, Notification, Preset, Reservation, User
+from controller.store.tables import HOLDING, ApiKey, Audit, Notification, Preset, Reservation, User
 from controller.times import text_of
 
 
@@ -76,12 +76,20 @@ def brief(row: Reservation, names: dict[str, str], actor: Actor, show_holders: s
 
 
 def reservation(
-    row: Reservation, channel: str, names: dict[str, str], actor: Actor, show_holders: str, now: int
+    row: Reservation,
+    channel: str,
+    names: dict[str, str],
+    actor: Actor,
+    show_holders: str,
+    now: int,
+    lost: str | None = None,
 ) -> dict[str, Any]:
-    """A booking in full; note, participants and reasons for those they are meant for."""
+    """A booking in full; note, participants and reasons for those they are meant for. `lost` flags a coming or running
+    one whose channel is not there any more."""
     shape = {
         **brief(row, names, actor, show_holders, now),
         "channel": channel,
+        "flags": [lost] if lost and reservations.status_at(row, now) in HOLDING else [],
         "created_at": text_of(row.created_at),
         "approved_at": text_of(row.approved_at),
         "ended_at": text_of(row.ended_at),

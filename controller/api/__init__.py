@@ -25,7 +25,7 @@ from controller.api import (
     slots,
     usage,
 )
-from controller.api.route import Answer, Call, Route, parse_body, parse_query
+from controller.api.route import Answer, Call, Ready, Route, parse_body, parse_query
 from controller.context import Context
 from controller.errors import BadRequest, Forbidden, Invalid
 from controller.rights import Actor, may
@@ -110,10 +110,14 @@ def _answer(route: Route, result: Any) -> Response:
         result, status = result.data, result.status
     if result is None:
         return Response(status=204)
-    response = jsonify(result)
+    made = result if isinstance(result, Ready) else None
+    response = jsonify(result) if made is None else Response(made.body, mimetype="application/json")
     response.status_code = status
     if request.method in ("GET", "HEAD") and status == 200:
         response.headers["Cache-Control"] = "private, no-cache"
-        response.add_etag()
+        if made is None:
+            response.add_etag()
+        else:
+            response.set_etag(made.etag)
         response.make_conditional(request)
     return response

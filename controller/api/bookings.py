@@ -126,21 +126,27 @@ def check(call: Call) -> dict[str, Any]:
     body, ctx = call.body(NewReservation), call.ctx
     booking, counted = _booking(body, call.now)
     nothing = {"load_seconds": None, "ready_at": None, "exceeds_gpu_memory": False}
+    refused: dict[str, Any] = {**nothing, "status": "refused", "conflicts": [], "suggestions": []}
     with ctx.store.read() as session:
         try:
             act.check_people(session, call.actor, body.holder, body.participants or [])
         except Forbidden as err:
-            return {"problems": [_problem("holder", "forbidden", err.message)], "hints": [], **nothing}
+            return {"problems": [_problem("holder", "forbidden", err.message)], "hints": [], **refused}
         except Invalid as err:
-            return {"problems": err.extra["problems"], "hints": [], **nothing}
+            return {"problems": err.extra["problems"], "hints": [], **refused}
         where = view.find_place(session, body.channel)
         if where is None:
             message = f"there is no channel {body.channel!r}; name it node/channel"
-            return {"problems": [_problem("channel", "unknown_channel", message)], "hints": [], **nothing}
+            return {"problems": [_problem("channel", "unknown_channel", message)], "hints": [], **refused}
         seen = view.look(session, ctx.settings, where, booking)
         found = problems(booking, None, call.actor.role, seen.policy, seen.facts, call.now)
         status = standing(booking, found, call.actor.role, seen.policy)
-        hints = [*counted, *_status_hints(status), *_away(call, where)]
+        passed = [
+            {"code": p.code, "message": f"Over a limit, which you may pass: {p.message}."}
+            for p in found
+            if p.overridable
+        ]
+        hints = [*counted, *passed, *_status_hints(status), *_away(call, where)]
         outlook = view.outlook(session, ctx, seen, booking, call.now)
         names = users.names(session, shapes.people_of(list(seen.in_the_way)))
         answer: dict[str, Any] = {
@@ -165,7 +171,7 @@ def change(call: Call) -> dict[str, Any]:
     for field in ("channel", "kind", "ends_at", "note", "participants", "holder"):
         if field in given and given[field] is None:
             raise Invalid.field(field, "must not be null; leave it out to keep it")
-    if "starts_at" in given:
+    if "starts_at" in given and not _starts_at(call, body.starts_at):
         changes["start"], moved = effective_start(body.starts_at, call.now)
         counted = _counted(moved and body.starts_at is not None)
     if "ends_at" in given:
@@ -175,9 +181,18 @@ def change(call: Call) -> dict[str, Any]:
     return _answer(call, row, counted)
 
 
+def _starts_at(call: Call, start: int | None) -> bool:
+    """Whether that is when the booking starts anyway: a start that has just passed and is sent back is not moved to now."""
+    with call.ctx.store.read() as session:
+        row = reservations.get(session, call.args["id"])
+    return row is not None and row.starts_at == start
+
+
 def extend(call: Call) -> dict[str, Any]:
     body = call.body(Extension)
-    row = act.extend(call.ctx, call.actor, call.now, call.args["id"], body.ends_at, body.minutes, body.reason)
+    row = act.extend(
+        call.ctx, call.actor, call.now, call.args["id"], body.ends_at, body.minutes, body.reason, body.version
+    )
     return _answer(call, row, [])
 
 
@@ -212,6 +227,9 @@ def _outlook(session: Session, call: Call, row: Reservation) -> dict[str, Any]:
     booking = view.booking_of(row)
     seen = view.look(session, call.ctx.settings, where, booking, row.id)
     hints = [*_status_hints(row.status), *_away(call, where)]
+    if where.channel.gone_at is not None:
+        message = "The channel is no longer there: this booking cannot be served."
+        hints = [{"code": "channel_gone", "message": message}]
     return {**told, "hints": hints, **_told(view.outlook(session, call.ctx, seen, booking, call.now), hints)}
 
 
@@ -257,8 +275,11 @@ def _problem(field: str, code: str, message: str) -> dict[str, Any]:
 def _shaper(session: Session, call: Call, rows: list[Reservation]) -> Any:
     names = users.names(session, shapes.people_of(rows))
     where = channels.full_names(session, {r.channel_id for r in rows})
+    lost = channels.lost(session, {r.channel_id for r in rows})
     show = call.ctx.settings.show_holders
-    return lambda r: shapes.reservation(r, where.get(r.channel_id, ""), names, call.actor, show, call.now)
+    return lambda r: shapes.reservation(
+        r, where.get(r.channel_id, ""), names, call.actor, show, call.now, lost.get(r.channel_id)
+    )
 
 
 def _channel_id(session: Session, full_name: str | None) -> str | None:

@@ -7,10 +7,11 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field
 from sqlalchemy.orm import Session
 
-from controller.api.route import Answer, Body, Call, Page, Route, cursor, listed, place
+from controller.api.route import Answer, Body, Call, Page, Ready, Route, cursor, listed, place, ready
 from controller.booking import view
-from controller.channel_view import shape_all
+from controller.channel_view import Seen, see, shape_all
 from controller.errors import Conflict, Invalid, NotFound
+from controller.fleet import planner_store
 from controller.scheduling.booking_rules import PolicyError, policy_of
 from controller.store import audit, channels, models, reservations
 from controller.store.session import Write
@@ -40,14 +41,24 @@ class Reason(Body):
     reason: str = Field("", max_length=2000)
 
 
-def list_channels(call: Call) -> dict[str, Any]:
-    query = call.query(ChannelPage)
+def list_channels(call: Call) -> Ready:
+    ctx, query = call.ctx, call.query(ChannelPage)
     after = place(query.cursor, str, str)
-    with call.ctx.store.read() as session:
-        rows = channels.page(session, query.limit + 1, (after[0], after[1]) if after else None, query.node)
-        shapes = shape_all(session, call.ctx, call.actor, rows[: query.limit], call.now)
-    page = listed(rows, query.limit, lambda r: r, lambda r: cursor(r[1].name, r[0].name))
-    return {"items": shapes, "next": page["next"]}
+
+    def read() -> tuple[tuple[Seen, str | None], int]:
+        with ctx.store.read() as session:
+            rows = channels.page(session, query.limit + 1, (after[0], after[1]) if after else None, query.node)
+            seen = see(session, ctx, rows[: query.limit], call.now)
+        page = listed(rows, query.limit, lambda r: r, lambda r: cursor(r[1].name, r[0].name))
+        return (seen, page["next"]), seen.until
+
+    def make(read: tuple[Seen, str | None]) -> Ready:
+        seen, following = read
+        return ready({"items": seen.shapes(call.actor, call.now), "next": following})
+
+    what = ("channels", query.limit, query.cursor, query.node)
+    made: Ready = ctx.polled.get(ctx.store, ctx.live, what, (call.actor.id, call.actor.role), call.now, read, make)
+    return made
 
 
 def one_channel(call: Call) -> dict[str, Any]:
@@ -143,8 +154,8 @@ def _command(call: Call, kind: str) -> Answer:
         call.need(f"channel.{kind}", running)
         if not ctx.live.node(node.name).online:
             raise Conflict(f"node {node.name} is away; it goes on by its plan and hears nothing until it is back")
-        if kind == "reload" and running is not None and running.pinned is not None:
-            running.pinned = None  # what was edited since is taken now
+        if kind == "reload" and running is not None:
+            planner_store.repin(session, running.id)  # what was edited since is taken now
         row = Command(
             node_id=node.id,
             channel=channel.name,

@@ -12,12 +12,9 @@ from controller.api.route import Body, Call, Page, Route, cursor, listed, place
 from controller.errors import NotFound, Unavailable
 from controller.fleet.live import LiveNode
 from controller.notify import inbox
-from controller.store import audit, channels, nodes, reservations
-from controller.store.session import Write
+from controller.store import audit, channels, nodes
 from controller.store.tables import Node
 from controller.times import text_of
-
-FOR_EVER = 1 << 62
 
 
 class NewNode(Body):
@@ -75,8 +72,10 @@ def remove_node(call: Call) -> None:
     with call.ctx.store.write() as session:
         node = _found(session, call)
         rows = channels.of_nodes(session, [node.id])
-        _tell_holders(session, node, [c.id for c, _ in rows], call.now)
         nodes.remove(session, node, call.now)
+        for channel, _ in rows:
+            why = f"Node {node.name} was removed."
+            inbox.place_lost(session, channel, f"{node.name}/{channel.name}", why, call.now)
         session.touch(*(c.id for c, _ in rows))
         audit.add(session, call.actor.id, "node.remove", node.name, call.now)
     call.ctx.keys_changed()
@@ -118,12 +117,6 @@ def shape(call: Call, node: Node, channel_names: list[str]) -> dict[str, Any]:
         },
         "created_at": text_of(node.created_at),
     }
-
-
-def _tell_holders(session: Write, node: Node, channel_ids: list[str], now: int) -> None:
-    for row in reservations.holding_in(session, channel_ids, now, FOR_EVER):
-        text = f"Node {node.name}, on which you have a booking, was removed."
-        inbox.notify(session, f"node-removed:{row.id}:{now}", [row.holder_id], "node_lost", row.id, text, now)
 
 
 def _found(session: Any, call: Call) -> Node:

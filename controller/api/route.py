@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -47,6 +48,20 @@ class Answer:
 
     data: Any
     status: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """An answer as it goes out, with its ETag: made once, sent to many."""
+
+    body: bytes
+    etag: str
+
+
+def ready(data: Any) -> Ready:
+    """`data` as JSON and its tag."""
+    body = json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+    return Ready(body, hashlib.sha1(body, usedforsecurity=False).hexdigest())
 
 
 @dataclass(slots=True)

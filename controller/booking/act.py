@@ -109,9 +109,16 @@ def edit(
 
 
 def extend(
-    ctx: Context, actor: Actor, now: int, reservation_id: str, end: int | None, minutes: float | None, reason: str
+    ctx: Context,
+    actor: Actor,
+    now: int,
+    reservation_id: str,
+    end: int | None,
+    minutes: float | None,
+    reason: str,
+    version: int | None = None,
 ) -> Reservation:
-    """Moves the end to a later instant, or by so many minutes."""
+    """Moves the end to a later instant, or by so many minutes; `version` as in `edit`."""
     with ctx.store.read() as session:
         row = _known(session, reservation_id)
     if end is None:
@@ -120,7 +127,7 @@ def extend(
         raise refusals.unfit(
             "ends_at", "not_later", "is not later than the present end; edit the booking to shorten it"
         )
-    return edit(ctx, actor, now, reservation_id, row.version, {"end": end}, Extras(), reason)
+    return edit(ctx, actor, now, reservation_id, version or row.version, {"end": end}, Extras(), reason)
 
 
 def end(ctx: Context, actor: Actor, now: int, reservation_id: str, reason: str) -> Reservation:
@@ -216,7 +223,7 @@ def _new_window(
     if row.status == "approved" and status == "pending" and not shrinks:
         if running:
             raise refusals.unfit("ends_at", "needs_approval", "needs an approver's word, and the booking runs: ask one")
-        values |= {"status": "pending", "approved_at": None}
+        values |= {"status": "pending", "approved_at": None, "committed": False}
     if moved or not same_target or booking.start != before.start:
         values |= {"committed": False}
     if not same_target:

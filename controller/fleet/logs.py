@@ -104,6 +104,23 @@ class LogStore:
                 for launch in self._known(node, channel)
             ]
 
+    def prune(self, before: int) -> int:
+        """Removes launches whose output last grew before an instant (ms); how many. What may still run stays."""
+        gone = 0
+        for folder in sorted(self._folder.glob("*/*")):
+            with self._lock:
+                for place, launch in enumerate(self._known(folder.parent.name, folder.name)):
+                    if place == 0 and not launch.ended:
+                        continue
+                    segments = _segments(folder, launch.id)
+                    newest = max((path.stat().st_mtime for _, path, _ in segments), default=launch.launched_at / 1000)
+                    if max(newest * 1000, launch.launched_at) >= before:
+                        continue
+                    for path in (folder / f"{launch.id}.json", *(path for _, path, _ in segments)):
+                        path.unlink(missing_ok=True)
+                    gone += 1
+        return gone
+
     def forget(self, node: str, channel: str) -> None:
         """Removes a channel's logs."""
         with self._lock:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import logging
 import threading
 import time
@@ -127,7 +126,6 @@ class Planner:
     async def run(self) -> None:
         """Until cancelled."""
         self._loop = asyncio.get_running_loop()
-        gc.freeze()  # what there is at the start stays: a full collection of it would hold the loop for 100 ms
         tick = self._settings.tick_seconds
         next_tick = 0.0
         while True:

@@ -15,6 +15,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from controller.fleet import reports
+from controller.notify import inbox
 from controller.store.session import Store, Write
 from controller.store.tables import Channel, Load, Node, NodeModel, Usage
 from protos import fleet_pb2
@@ -70,8 +71,12 @@ class Records:
                 row.gpu_uuids = list(said.gpu_uuids)
                 row.gpu_memory_bytes = said.gpu_memory_bytes
                 row.engines = list(said.engines)
+            session.flush()
             for row in rows.values():
-                row.gone_at = row.gone_at or now
+                if row.gone_at is None:
+                    row.gone_at = now
+                    why = "This channel is no longer declared by its node."
+                    inbox.place_lost(session, row, f"{name}/{row.name}", why, now)
             session.flush()
             _touch_node(session, node.id)
             return node.id

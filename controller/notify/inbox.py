@@ -8,7 +8,9 @@ from typing import Protocol
 from sqlalchemy.orm import Session
 
 from controller.store import channels, notifications, reservations, users
-from controller.store.tables import Reservation
+from controller.store.tables import Channel, Reservation
+
+FOR_EVER = 1 << 62
 
 
 def notify(
@@ -47,6 +49,18 @@ def tell_event(session: Session, event: NodeEvent) -> None:
         holder = reservations.running(session, event.channel_id, event.at)
     people = [*([holder.holder_id] if holder else []), *users.administrators(session)]
     notify(session, event.id, people, event.kind, event.subject, event.text, event.at)
+
+
+def place_lost(session: Session, channel: Channel, full_name: str, why: str, now: int) -> list[str]:
+    """A channel is no longer there (`why` in words): everybody who holds a booking on it is told, once a loss."""
+    told = []
+    for row in reservations.holding_in(session, [channel.id], now, FOR_EVER):
+        running = reservations.is_running(row, now)
+        rest = "Your booking there ends with it." if running else "Your booking there is kept, but cannot be served."
+        text = f"{why} {rest} Other channels may be free: book there, and cancel this one."
+        event = f"gone:{channel.id}:{channel.gone_at}:{row.id}"
+        told += notify(session, event, [row.holder_id], "channel_gone", row.id, f"{full_name}: {text}", now)
+    return told
 
 
 def acted_for(session: Session, row: Reservation, actor_id: str, kind: str, text: str, now: int) -> list[str]:

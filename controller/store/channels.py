@@ -54,6 +54,16 @@ def of_nodes(session: Session, node_ids: list[str]) -> list[Row]:
     return [(channel, node) for channel, node in session.execute(query)]
 
 
+def lost(session: Session, channel_ids: set[str]) -> dict[str, str]:
+    """Those that are not there any more: id -> `node_removed` or `channel_gone`."""
+    query = (
+        select(Channel.id, Node.removed_at)
+        .join(Node)
+        .where(Channel.id.in_(channel_ids), or_(Node.removed_at.is_not(None), Channel.gone_at.is_not(None)))
+    )
+    return {i: "channel_gone" if removed is None else "node_removed" for i, removed in session.execute(query)}
+
+
 def full_names(session: Session, channel_ids: set[str]) -> dict[str, str]:
     """id -> `node/channel`."""
     query = select(Channel.id, Node.name, Channel.name).join(Node).where(Channel.id.in_(channel_ids))

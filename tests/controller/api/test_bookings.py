@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from controller.store.tables import Reservation
 from controller.times import text_of
 from tests.controller.api.conftest import DAY, HOUR, MIN, World, make
 
@@ -363,3 +364,75 @@ def test_slots(w: World) -> None:
     for query in ("model=nope", "minutes=0", "minutes=nan", "kind=model", "kind=exclusive&model=small",
                   "model=small&preset=x", "after=2027-01-15T10:00:00", "channel=x&model=small"):  # fmt: skip
         w.bad(422, "GET", f"/slots?{query}")
+
+
+def test_a_start_that_is_sent_back_is_no_move(w: World) -> None:
+    """A calendar sends both times on a drop; a booking that began half a minute ago keeps its start."""
+    mine = w.book(0, HOUR)
+    w.now += 30_000
+    times = {"starts_at": mine["starts_at"], "ends_at": text_of(w.now + 2 * HOUR)}
+    changed = w.good("PATCH", f"/reservations/{mine['id']}", {"version": 1, **times}, "maya")
+    assert (changed["starts_at"], changed["hints"]) == (mine["starts_at"], [])
+
+
+def test_extend_with_a_version(w: World) -> None:
+    mine = w.book(0, HOUR)
+    path = f"/reservations/{mine['id']}/extend"
+    w.good("POST", path, {"minutes": 5, "version": 1}, "maya")
+    assert w.bad(409, "POST", path, {"minutes": 5, "version": 1}, "maya")["error"]["details"] == {"version": 2}
+
+
+@pytest.mark.parametrize(
+    ("change", "kept"),
+    [
+        ({"note": "x"}, True),
+        ({"participants": ["noor"]}, True),
+        ({"ends_at": 150 * MIN}, True),
+        ({"starts_at": 61 * MIN}, False),
+        ({"starts_at": 59 * MIN}, False),
+        ({"preset": "p"}, False),
+        ({"model": "org/big model"}, False),
+        ({"kind": "exclusive"}, False),
+        ({"channel": "n1/b"}, False),
+        ({"ends_at": 10 * HOUR}, False),  # needs an approver now: what waits is prepared by nobody
+    ],
+)
+def test_what_is_moved_or_changed_is_no_longer_chosen(w: World, change: dict[str, Any], kept: bool) -> None:
+    w.good("POST", "/presets", {"model": "small", "name": "p", "engine": "llama.cpp"})
+    w.good("PATCH", "/channels/n1/a", {"policy": {"approval": "over", "approval_over_hours": 4, "max_hours": 0}})
+    mine = w.book(HOUR, 2 * HOUR)
+    with w.store.write() as session:
+        session.get(Reservation, mine["id"]).committed = True  # type: ignore[union-attr]
+    body = {k: text_of(w.now + v) if isinstance(v, int) else v for k, v in change.items()}
+    w.good("PATCH", f"/reservations/{mine['id']}", {"version": 1, **body}, "maya")
+    with w.store.read() as session:
+        assert session.get(Reservation, mine["id"]).committed is kept  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("how", ["end", "cancel", "disable"])
+@pytest.mark.parametrize("begun", [False, True])
+def test_an_override_is_spent_for_ever_by_what_began(w: World, how: str, begun: bool) -> None:
+    w.good("PUT", "/channels/n1/a/override", {"unload": True})
+    w.now += 1
+    mine = w.book(0 if begun else HOUR, 2 * HOUR)
+    w.now += MIN
+    if how == "disable":
+        w.good("PATCH", f"/users/{w.ids['maya']}", {"disabled": True})
+    else:
+        w.good("POST", f"/reservations/{mine['id']}/{how}", {}, "maya")
+    done = w.get(f"/reservations/{mine['id']}")
+    assert (done["status"], done["ended_at"]) == ("ended_early" if begun else "cancelled", text_of(w.now))
+    for later in (0, 90 * MIN):
+        w.now += later
+        assert w.get("/channels/n1/a")["why"] == ("idle" if begun else "override")
+
+
+def test_check_has_one_shape_and_tells_what_an_administrator_passes(w: World) -> None:
+    good = w.good("POST", "/reservations/check", w.wish(0, HOUR), "maya")
+    for change in ({"channel": "n1/zzz"}, {"holder": "nobody"}, {"holder": "noor"}, {"model": "zzz"}):
+        said = w.good("POST", "/reservations/check", {**w.wish(0, HOUR), **change}, "maya")
+        assert said.keys() == good.keys()
+        assert (said["status"], len(said["problems"])) == ("refused", 1)
+    said = w.good("POST", "/reservations/check", w.wish(0, 9 * HOUR))
+    assert (said["status"], said["problems"]) == ("approved", [])
+    assert said["hints"][0]["code"] == "too_long"

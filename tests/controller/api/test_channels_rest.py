@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import event, select
 
+from controller.channel_view import channel_states
 from controller.fleet.live import LiveChannel, LiveFailure
-from controller.store.tables import Command, Reservation
+from controller.store import channels
+from controller.store.launches import resolve
+from controller.store.tables import Channel, Command, Reservation
 from controller.times import text_of
-from tests.controller.api.conftest import HOUR, MIN, World
+from tests.controller.api.conftest import HOUR, MIN, NOW, World
 
 FIELDS = {
     "target", "why", "until", "phase", "running", "reservation", "failure", "fallback", "load", "in_flight", "gateway_url",
@@ -233,10 +237,6 @@ def test_etag(w: World) -> None:
 
 @pytest.mark.parametrize("count", [1, 12])
 def test_statements_do_not_grow_with_the_channels(w: World, count: int) -> None:
-    from sqlalchemy import event
-
-    from controller.store.tables import Channel
-
     with w.store.write() as session:
         session.add_all(
             Channel(id=f"c{i}", node_id="n", name=f"c{i}", created_at=0, default_model="small", engines=["llama.cpp"])
@@ -246,3 +246,110 @@ def test_statements_do_not_grow_with_the_channels(w: World, count: int) -> None:
     event.listen(w.store.engine, "before_cursor_execute", lambda *a: statements.append(a[2]))
     assert w.get("/channels?limit=50")["items"]
     assert len(statements) < 25, len(statements)
+
+
+def polled(w: World, who: str = "tom", query: str = "") -> tuple[bytes, int]:
+    """The list of channels, and how many statements it took."""
+    statements: list[str] = []
+
+    def note(*args: Any) -> None:
+        statements.extend([args[2]] if args[2] != "BEGIN" else [])
+
+    event.listen(w.store.engine, "before_cursor_execute", note)
+    answer = w.call("GET", f"/channels{query}", who=who)
+    event.remove(w.store.engine, "before_cursor_execute", note)
+    assert answer.status_code == 200
+    return answer.get_data(), len(statements)
+
+
+def test_polling_is_cheap_and_never_stale(w: World) -> None:
+    set_default(w)
+    w.get("/me", "tom"), w.get("/me", "maya")
+    first, many = polled(w)
+    again, few = polled(w)
+    assert again == first
+    assert few <= 2 < many  # who calls, and the revision
+    _, few = polled(w, "maya")
+    assert few <= 2
+    for change in (
+        lambda: w.book(2 * HOUR, 3 * HOUR),
+        lambda: w.ctx.live.update("n1", channels={"a": LiveChannel("ready", "i", "small")}),
+        lambda: w.ctx.live.update("n1", channels={"a": LiveChannel("ready", "i", "small", in_flight=3)}),
+    ):
+        change()
+        newer, _ = polled(w)
+        assert newer != first
+        first = newer
+    assert json.loads(polled(w, "maya")[0])["items"][0]["next"]["mine"] is True
+    assert json.loads(first)["items"][0]["next"]["mine"] is False
+    for passed, field, value in (
+        (2 * HOUR - 180_000 - 1, "why", "default"),
+        (1, "why", "preload"),
+        (180_000, "why", "reserved"),
+        (HOUR, "why", "default"),
+    ):
+        w.now += passed
+        assert json.loads(polled(w)[0])["items"][0][field] == value
+        assert polled(w)[0] == polled(w)[0]
+    w.good("PATCH", f"/users/{w.ids['tom']}", {"role": "admin"})
+    assert json.loads(polled(w)[0])["items"]
+
+
+def test_the_progress_of_a_load_is_never_older_than_half_a_second(w: World) -> None:
+    w.ctx.live.update("n1", channels={"a": LiveChannel("loading", "i", "small", load_started_at=w.now)})
+    for _ in range(5):
+        w.now += 300
+        shown = json.loads(polled(w)[0])["items"][0]["load"]["elapsed_seconds"] * 1000
+        assert -500 <= shown - (w.now - NOW) <= 0
+
+
+def test_a_booking_that_comes_within_a_day_appears(w: World) -> None:
+    w.book(25 * HOUR, 26 * HOUR)
+    assert json.loads(polled(w)[0])["items"][0]["upcoming"] == []
+    w.now += HOUR
+    assert json.loads(polled(w)[0])["items"][0]["upcoming"] == []
+    w.now += 1
+    assert len(json.loads(polled(w)[0])["items"][0]["upcoming"]) == 1
+
+
+def test_reload_takes_an_edit_and_touches_the_channel(w: World) -> None:
+    """Pinned is what the planner keeps a running booking to; without a pin the next look takes the preset as it is."""
+    preset = w.good("POST", "/presets", {"model": "small", "name": "p", "engine": "llama.cpp", "args": ["-c", "8"]})
+    booked = w.book(0, HOUR, preset="p")
+    w.good("PATCH", f"/presets/{preset['id']}", {"args": ["-c", "16"]})
+    channel = w.get("/channels/n1/a", "maya")
+    assert (channel["target"]["preset"], channel["booking"]["edited_since"]) == ("p", True)
+    touched: list[frozenset[str]] = []
+    w.store.on_commit(touched.append)
+    w.good("POST", "/channels/n1/a/reload", {}, "maya")
+    assert frozenset({"a"}) in touched
+    with w.store.read() as session:
+        assert session.get(Reservation, booked["id"]).pinned is None  # type: ignore[union-attr]
+    assert w.get("/channels/n1/a", "maya")["booking"]["edited_since"] is False
+
+
+def test_an_edit_is_taken_at_once_while_the_target_waits_after_a_failure(w: World) -> None:
+    preset = w.good("POST", "/presets", {"model": "small", "name": "p", "engine": "llama.cpp", "args": ["-c", "8"]})
+    booked = w.book(0, HOUR, preset="p")
+    with w.store.read() as session:
+        place = channels.by_full_name(session, "n1/a")
+        assert place is not None
+        launch = resolve(session, *place, "small", "p")
+    assert launch is not None
+    with w.store.write() as session:
+        session.get(Reservation, booked["id"]).pinned = dict(launch)  # type: ignore[union-attr]
+    identity = launch["identity"]
+    failure = LiveFailure(identity, "small", "p", "crashed", "it died", 1, w.now, w.now, w.now + 9000, "e")
+    w.good("PATCH", f"/presets/{preset['id']}", {"args": ["-c", "16"]})
+    for said, taken in (
+        (LiveChannel("ready", identity, "small", "p"), False),
+        (LiveChannel("loading", identity, "small", "p", failure=failure), False),  # the retry has begun
+        (LiveChannel("retry_wait", failure=failure), True),
+        (LiveChannel("ready", "default", "small", None, True, failure), True),  # its fallback serves
+    ):
+        w.ctx.live.update("n1", channels={"a": said})
+        with w.store.read() as session:
+            state = channel_states(session, w.ctx, w.now, {"n"})["a"]
+        assert (state.input.reservations[0].target.identity != identity) is taken, said  # type: ignore[union-attr]
+        assert (booked["id"] in state.pins) is taken
+        assert w.get("/channels/n1/a")["booking"]["edited_since"] is not taken

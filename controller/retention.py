@@ -1,0 +1,91 @@
+"""What is pruned nightly: audit, usage, load history, engines' logs, notices, each by its own SLOTSERVE_RETAIN_DAYS_*.
+
+Small transactions, so that nobody waits for a long one. Reservations, people and presets are history and stay.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import delete, select
+
+from controller.fleet.logs import LogStore
+from controller.settings import Settings
+from controller.store.guard import changed
+from controller.store.session import Store
+from controller.store.tables import Audit, Command, JoinToken, Load, Notification, Usage
+
+log = logging.getLogger(__name__)
+DAY_MS = 86_400_000
+BATCH = 500
+HOUR_OF_NIGHT = 3  # in the machine's own time zone
+FIRST_SECONDS = 300.0  # after a start: a controller that never runs at night prunes as well
+
+
+def prune(store: Store, logs: LogStore | None, settings: Settings, now: int) -> dict[str, int]:
+    """Removes what is older than its days; how many rows (launches, for logs) of each kind went."""
+    kinds: tuple[tuple[str, Any, Any, int], ...] = (
+        ("audit", Audit, Audit.at, settings.retain_days_audit),
+        ("usage", Usage, Usage.at, settings.retain_days_usage),
+        ("loads", Load, Load.at, settings.retain_days_loads),
+        ("outbox", Notification, Notification.at, settings.retain_days_outbox),
+        ("commands", Command, Command.deadline, settings.retain_days_audit),
+        ("tokens", JoinToken, JoinToken.expires_at, settings.retain_days_audit),
+    )
+    gone = {kind: _older(store, table, column, now - days * DAY_MS) for kind, table, column, days in kinds}
+    if logs is not None:
+        gone["logs"] = logs.prune(now - settings.retain_days_logs * DAY_MS)
+    return gone
+
+
+def next_night(now: int) -> int:
+    """The next three o'clock (local time) after `now`, in ms."""
+    here = datetime.fromtimestamp(now / 1000).astimezone()
+    night = here.replace(hour=HOUR_OF_NIGHT, minute=0, second=0, microsecond=0, tzinfo=None)
+    while (at := round(night.timestamp() * 1000)) <= now:
+        night += timedelta(days=1)
+    return at
+
+
+class Nightly:
+    """A thread of its own that prunes soon after the start and every night."""
+
+    def __init__(self, store: Store, logs: LogStore | None, settings: Settings, clock: Callable[[], int]) -> None:
+        self._store, self._logs, self._settings, self._clock = store, logs, settings, clock
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="retention", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Returns when the thread has ended."""
+        self._end.set()
+        if self._thread.is_alive():
+            self._thread.join(10)
+
+    def _run(self) -> None:
+        wait = FIRST_SECONDS
+        while not self._end.wait(wait):
+            try:
+                gone = prune(self._store, self._logs, self._settings, self._clock())
+                log.info("pruned %s", " ".join(f"{kind}={count}" for kind, count in gone.items()))
+            except Exception:
+                log.exception("pruning failed; the next night tries again")
+            now = self._clock()
+            wait = max(60.0, (next_night(now) - now) / 1000)
+
+
+def _older(store: Store, table: Any, column: Any, before: int) -> int:
+    total = 0
+    while True:
+        with store.read() as session:
+            ids = list(session.scalars(select(table.id).where(column < before).limit(BATCH)))
+        if not ids:
+            return total
+        with store.write() as session:
+            total += changed(session, delete(table).where(table.id.in_(ids)))

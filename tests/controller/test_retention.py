@@ -1,0 +1,112 @@
+"""Pruning by age, with a given clock: every kind by its own setting, in batches, and never what is still in use."""
+
+from __future__ import annotations
+
+import os
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import func, select
+
+from controller import retention
+from controller.fleet.logs import Launch, LogStore
+from controller.settings import Settings
+from controller.store.tables import Audit, Command, JoinToken, Load, Node, Notification, Usage, User
+from tests.fleet_parts import make_store
+
+DAY = 86_400_000
+NOW = 2_000 * DAY
+KINDS = {"audit": Audit, "usage": Usage, "loads": Load, "outbox": Notification}
+
+
+def fill(store: Any, ages: list[float]) -> None:
+    """A row of every kind, so many days old."""
+    with store.write() as session:
+        session.add_all([User(id="u", name="u", created_at=0), Node(id="n", name="n", created_at=0)])
+        session.flush()
+        for i, age in enumerate(ages):
+            at, id_ = int(NOW - age * DAY), f"x{i}"
+            session.add_all(
+                [
+                    Audit(id=id_, at=at, action="a", subject="s"),
+                    Load(id=id_, node_id="n", model="m", identity="", ok=True, seconds=1, at=at),
+                    Notification(id=id_, event_id=id_, user_id="u", kind="k", subject="s", text="t", at=at),
+                    Command(id=id_, node_id="n", kind="retry", created_at=at, deadline=at),
+                    JoinToken(id=id_, node_name="n", sha256=id_, created_at=at, expires_at=at),
+                    Usage(
+                        id=id_, node_id="n", channel="c", model="m", key_id="k", user_id="u", at=at, duration=1,
+                        first_byte=1, status=200, outcome="ok", bytes_in=1, bytes_out=1,
+                    ),
+                ]
+            )  # fmt: skip
+
+
+def count(store: Any, table: Any) -> int:
+    with store.read() as session:
+        return int(session.scalar(select(func.count()).select_from(table)) or 0)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_kind_by_its_own_days(tmp_path: Path, kind: str) -> None:
+    store = make_store(tmp_path)
+    fill(store, [0, 9.99, 10.01, 399, 401])
+    settings = Settings(state_dir=tmp_path, **{f"retain_days_{kind}": 10})
+    gone = retention.prune(store, None, settings, NOW)
+    for other, table in KINDS.items():
+        left = 2 if other == kind else 4
+        assert (count(store, table), gone[other]) == (left, 5 - left), other
+    assert retention.prune(store, None, settings, NOW) == dict.fromkeys(gone, 0)
+    store.close()
+
+
+def test_many_rows_go_in_small_transactions(tmp_path: Path) -> None:
+    store = make_store(tmp_path)
+    fill(store, [500] * (retention.BATCH + 3) + [1])
+    before = store.revision()
+    gone = retention.prune(store, None, Settings(state_dir=tmp_path), NOW)
+    assert set(gone.values()) == {retention.BATCH + 3}
+    assert store.revision() - before == 2 * len(gone)
+    assert count(store, Command) == 1
+    store.close()
+
+
+def test_logs_of_old_launches_go_but_what_may_still_run_stays(tmp_path: Path) -> None:
+    logs = LogStore(tmp_path / "logs")
+    for name, age in (("old", 20), ("young", 5), ("newest", 30)):
+        launched = NOW - 4 * DAY if name == "newest" else NOW - age * DAY
+        logs.append("n", "c", Launch(name, launched, "m", None, "", ended=True), 0, b"output\n")
+        logs.append("n", f"only-{name}", Launch(name, NOW - age * DAY, "m", None, ""), 0, b"output\n")
+        for path in (tmp_path / "logs" / "n").glob(f"*/{name}.*"):
+            os.utime(path, ((NOW - age * DAY) / 1000,) * 2)
+    store = make_store(tmp_path)
+    gone = retention.prune(store, logs, Settings(state_dir=tmp_path, retain_days_logs=10), NOW)
+    assert gone["logs"] == 1
+    assert [one["id"] for one in logs.launches("n", "c")] == ["newest", "young"]
+    assert not list((tmp_path / "logs" / "n" / "c").glob("old*"))
+    assert [one["id"] for one in logs.launches("n", "only-old")] == ["old"]  # it has not been said to have ended
+    store.close()
+
+
+def test_the_next_night() -> None:
+    for hour, minute in ((0, 0), (2, 59), (3, 0), (12, 0), (23, 59)):
+        now = round(datetime(2027, 1, 15, hour, minute).astimezone().timestamp() * 1000)
+        night = retention.next_night(now)
+        assert now < night <= now + DAY + 3_600_000  # a night at which clocks go back is longer
+        at = datetime.fromtimestamp(night / 1000)
+        assert (at.hour, at.minute) == (3, 0)
+
+
+def test_the_thread_ends_when_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = make_store(tmp_path)
+    fill(store, [500])
+    monkeypatch.setattr(retention, "FIRST_SECONDS", 0.01)
+    nightly = retention.Nightly(store, None, Settings(state_dir=tmp_path), lambda: NOW)
+    nightly.start()
+    while count(store, JoinToken):
+        pass
+    nightly.stop()
+    assert not nightly._thread.is_alive()
+    assert count(store, Audit) == 0
+    store.close()
