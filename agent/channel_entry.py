@@ -244,4 +244,11 @@ def _load_seconds(view: ChannelView) -> Seconds:
 
 
 def _target(launch: Launch | None) -> dict[str, Any] | None:
-    return None if launch is None else {"identity": launch.identity, "model": launch.model, "preset": launch.preset}
+    if launch is None:
+        return None
+    return {
+        "identity": launch.identity,
+        "model": launch.model,
+        "preset": launch.preset,
+        "load_seconds": round(launch.load_seconds, 3),
+    }

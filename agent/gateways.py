@@ -226,8 +226,10 @@ class Gateways:
             if link.asked.get(channel) == message["barrier"]:
                 del link.asked[channel]
             await self._counted(link, {**link.counts, channel: int(message["in_flight"])})
-        elif kind == "usage":
-            await self._usage(link, list(message["rows"]))
+        elif kind == "usage":  # beside: it waits for the disk, and counts and barriers must not wait for that
+            task = asyncio.ensure_future(self._usage(link, list(message["rows"])))
+            self._serving.add(task)
+            task.add_done_callback(self._serving.discard)
         else:
             log.warning("unknown message of a gateway type=%s pid=%s", kind, link.pid)
 
@@ -267,11 +269,16 @@ class Gateways:
             self._count_changed(channel)
 
     async def _usage(self, link: GatewayLink, rows: Rows) -> None:
-        if self._on_usage is not None:
-            taken = self._on_usage(rows)
-            if inspect.isawaitable(taken):
-                await taken
-        link.send({"type": "usage_taken", "ids": [r["id"] for r in rows]})
+        try:
+            if self._on_usage is not None:
+                taken = self._on_usage(rows)
+                if inspect.isawaitable(taken):
+                    await taken
+            ids = [r["id"] for r in rows]
+        except (OSError, KeyError, TypeError, ValueError) as err:
+            log.error("usage rows not taken, the gateway keeps them pid=%s rows=%s error=%r", link.pid, len(rows), err)
+            return
+        link.send({"type": "usage_taken", "ids": ids})
 
     def _count_changed(self, channel: str) -> None:
         if self.on_in_flight is not None:

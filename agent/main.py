@@ -22,7 +22,21 @@ def main() -> None:
     """A node of SlotServe. Settings are environment variables; the node's file is SLOTSERVE_NODE_FILE."""
 
 
-@main.command()
+class _Help(click.Command):
+    """Help that ends with the settings."""
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        from agent.settings import AgentSettings
+
+        rows = []
+        for name, field in AgentSettings.model_fields.items():
+            value = "not set" if field.default is None else field.default
+            rows.append((f"SLOTSERVE_{name.upper()}", f"{field.description} [{value}]"))
+        with formatter.section("Settings (environment; each also as …_FILE; those not set come with the plan)"):
+            formatter.write_dl(rows)
+
+
+@main.command(cls=_Help)
 def run() -> None:
     """Run the agent until SIGTERM. Engines go on when it ends."""
     from agent.errors import AgentError
@@ -36,7 +50,7 @@ def run() -> None:
         _fail(str(err))
 
 
-@main.command()
+@main.command(cls=_Help)
 def gateway() -> None:
     """Run the gateway until SIGTERM. It serves on while the agent or the controller is away."""
     from agent.gateway.main import run as run_gateway

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Literal
 
 from agent.core.types import Access, Launch, Millis, Seconds, Step, access_at, step_at
+from agent.core.words import when
 
 OVERDUE: Seconds = 5
 CLOSED_PHASES = frozenset({"draining", "stopping", "freeing"})
@@ -73,7 +73,8 @@ class Caller:
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """The verdict. `own`: a reservation of the caller runs here; `fallback`: the default answers in its place."""
+    """The verdict. `own`: a reservation of the caller runs here; `fallback`: the default answers in its place; `until`:
+    the instant that the message names, as far as the refusal holds or is expected to."""
 
     verdict: Literal["serve", "refuse"]
     status: int = 200
@@ -83,6 +84,7 @@ class Admission:
     own: bool = False
     fallback: bool = False
     why: str = ""
+    until: Millis | None = None
 
     @property
     def served(self) -> bool:
@@ -115,14 +117,15 @@ def admit(channel: ChannelView, caller: Caller | None, now: Millis) -> Admission
             return _SERVE[False, fallback]
         return _not_ready(channel, step, now, own=False)
     if not may_use(access, caller):
-        return _reserved(channel, access)
+        return _reserved(channel, access, caller, now)
     if access.kind == "exclusive":
         return _refuse(
             503,
             "gpu_exclusive",
             f"Your reservation of channel {channel.name} is exclusive: no model is served on it until "
-            f"{moment(access.end)}.",
+            f"{when(access.end, now)}.",
             own=True,
+            until=access.end,
         )
     if channel.serving is not None and channel.open and channel.blocked is None:
         if step is not None and step.target is not None and channel.serving.identity == step.target.identity:
@@ -139,11 +142,17 @@ def may_use(access: Access, caller: Caller) -> bool:
 
 def ends_at(channel: ChannelView, caller: Caller, now: Millis) -> Millis | None:
     """Until when a caller who is served now can count on it: the end of the own reservation, else the next step that
-    changes the model or shuts the caller out; None where nothing of the kind is planned."""
-    access = access_at(step_at(channel.steps, now), now)
+    changes the model or shuts the caller out; None where nothing of the kind is planned. `now` where the switch is due
+    already."""
+    current = step_at(channel.steps, now)
+    access = access_at(current, now)
     if access is not None:
         return access.end
     serving = channel.serving.identity if channel.serving else None
+    if current is not None and not _serves_fallback(channel, current):
+        due = current.target.identity if current.target else None
+        if due != serving:
+            return now
     for step in channel.steps:
         if step.at <= now:
             continue
@@ -157,13 +166,6 @@ def ends_at(channel: ChannelView, caller: Caller, now: Millis) -> Millis | None:
 def retry_after(ready_at: Millis, now: Millis) -> int:
     """Whole seconds until an expected instant, rounded up; 5 where it is overdue."""
     return int(OVERDUE) if ready_at <= now else max(1, math.ceil((ready_at - now) / 1000))
-
-
-def moment(at: Millis) -> str:
-    """An instant as people and programs read it: RFC 3339, UTC."""
-    whole = at % 1000 == 0
-    text = datetime.fromtimestamp(at / 1000, UTC).isoformat(timespec="seconds" if whole else "milliseconds")
-    return text.replace("+00:00", "Z")
 
 
 def switch_ready_at(channel: ChannelView, step: Step | None, now: Millis) -> Millis:
@@ -187,10 +189,15 @@ def _serves_fallback(channel: ChannelView, step: Step | None) -> bool:
     )
 
 
-def _reserved(channel: ChannelView, access: Access) -> Admission:
+def _reserved(channel: ChannelView, access: Access, caller: Caller, now: Millis) -> Admission:
     named = channel.show_holders == "everyone" and access.holder_name
     whose = f" by {access.holder_name}" if named else ""
-    return _refuse(403, "gpu_reserved", f"Channel {channel.name} is reserved{whose} until {moment(access.end)}.")
+    end, after = access.end, access_at(step_at(channel.steps, access.end), access.end)
+    while after is not None and not may_use(after, caller):  # back to back: nobody else comes in between
+        end, after = after.end, access_at(step_at(channel.steps, after.end), after.end)
+    then = " Open to all after that." if after is None else " Your own reservation begins then."
+    message = f"Channel {channel.name} is reserved{whose} until {when(end, now)}.{then}"
+    return _refuse(403, "gpu_reserved", message, until=end)
 
 
 def _not_ready(channel: ChannelView, step: Step | None, now: Millis, own: bool) -> Admission:
@@ -198,8 +205,8 @@ def _not_ready(channel: ChannelView, step: Step | None, now: Millis, own: bool) 
     name = channel.name
     target = step.target if step else None
     if channel.blocked is not None:
-        who = channel.blocked or "a process that is not SlotServe's"
-        return _refuse(503, "gpu_busy", f"The GPU of channel {name} is held by something else: {who}.", own=own)
+        who = channel.blocked or "a process that is not SlotServe's holds the GPU"
+        return _refuse(503, "gpu_busy", f"Nothing can be loaded on channel {name} just now: {who}.", own=own)
     if channel.phase in CLOSED_PHASES or (channel.serving is not None and (own or not channel.open)):
         return _switching(channel, step, now, own)
     if channel.loading is not None:
@@ -208,30 +215,28 @@ def _not_ready(channel: ChannelView, step: Step | None, now: Millis, own: bool) 
             return _switching(channel, step, now, own)
         ready_at = channel.loading_ready_at
         after = None if ready_at is None else retry_after(ready_at, now)
-        when = f"; it should be ready at {moment(ready_at)}" if ready_at is not None and ready_at > now else ""
-        message = f"Model {channel.loading.label} is being loaded on channel {name}{when}."
-        return _refuse(503, "model_loading", message, after, own)
+        message = f"Model {channel.loading.label} is being loaded on channel {name}{_expected(ready_at, now)}."
+        return _refuse(503, "model_loading", message, after, own, ready_at)
     if target is None:
         return _no_model(channel, now, own)
     if channel.failure is not None:
         at = channel.failure.retry_at
         after = None if at is None else retry_after(at, now)
-        when = f". It is tried again at {moment(at)}" if at is not None and at > now else ""
+        again = f". It is tried again at {when(at, now)}" if at is not None and at > now else ""
         reason = channel.failure.reason.rstrip(". ")
-        message = f"Model {_label(target)} could not be started on channel {name}: {reason}{when}."
-        return _refuse(503, "model_failed", message, after, own)
+        message = f"Model {_label(target)} could not be started on channel {name}: {reason}{again}."
+        return _refuse(503, "model_failed", message, after, own, at)
     ready_at = max(step.at if step else now, now - 1) + int(1000 * target.load_seconds)
-    message = f"Model {_label(target)} is about to be loaded on channel {name}."
-    return _refuse(503, "model_loading", message, retry_after(ready_at, now), own)
+    message = f"Model {_label(target)} is about to be loaded on channel {name}{_expected(ready_at, now)}."
+    return _refuse(503, "model_loading", message, retry_after(ready_at, now), own, ready_at)
 
 
 def _switching(channel: ChannelView, step: Step | None, now: Millis, own: bool) -> Admission:
     target = step.target if step else None
-    to = f"to model {_label(target)}" if target else "off its model"
+    doing = f"switching to model {_label(target)}" if target else "unloading its model"
     ready_at = switch_ready_at(channel, step, now)
-    when = f"; it should be done at {moment(ready_at)}" if ready_at > now else ""
-    message = f"Channel {channel.name} is switching {to}{when}."
-    return _refuse(503, "model_switching", message, retry_after(ready_at, now), own)
+    message = f"Channel {channel.name} is {doing}{_expected(ready_at, now)}."
+    return _refuse(503, "model_switching", message, retry_after(ready_at, now), own, ready_at)
 
 
 def _no_model(channel: ChannelView, now: Millis, own: bool) -> Admission:
@@ -241,14 +246,27 @@ def _no_model(channel: ChannelView, now: Millis, own: bool) -> Admission:
     ready_at = upcoming.at + int(1000 * upcoming.target.load_seconds)
     message = (
         f"No model is loaded on channel {channel.name}; {_label(upcoming.target)} is planned from "
-        f"{moment(upcoming.at)} on."
+        f"{when(upcoming.at, now)} on."
     )
-    return _refuse(503, "no_model", message, retry_after(ready_at, now), own)
+    return _refuse(503, "no_model", message, retry_after(ready_at, now), own, ready_at)
+
+
+def _expected(ready_at: Millis | None, now: Millis) -> str:
+    if ready_at is None:
+        return ""
+    return f"; it should be ready at {when(ready_at, now)}" if ready_at > now else "; it should be ready any moment"
 
 
 def _label(launch: Launch) -> str:
     return f"{launch.model}:{launch.preset}" if launch.preset else launch.model
 
 
-def _refuse(status: int, code: str, message: str, after: int | None = None, own: bool = False) -> Admission:
-    return Admission("refuse", status, code, message, after, own, why=code)
+def _refuse(
+    status: int,
+    code: str,
+    message: str,
+    after: int | None = None,
+    own: bool = False,
+    until: Millis | None = None,
+) -> Admission:
+    return Admission("refuse", status, code, message, retry_after=after, own=own, why=code, until=until)

@@ -18,10 +18,10 @@ from agent.core.admission import (
     ChannelView,
     admit,
     ends_at,
-    moment,
     retry_after,
 )
 from agent.core.types import Launch, Millis, Step, access_at, step_at
+from agent.core.words import moment, when
 
 AUTO = "auto"
 HOPE = {
@@ -66,8 +66,8 @@ def route(
 def models(channels: Sequence[ChannelView], caller: Caller, now: Millis) -> list[dict[str, Any]]:
     """What the caller may use now, as `GET /v1/models` lists it: names of ready channels, then `auto`."""
     items: dict[str, dict[str, Any]] = {}
-    for channel in sorted(channels, key=lambda c: c.name):
-        admission = admit(channel, caller, now)
+    admitted = sorted(((c, admit(c, caller, now)) for c in channels), key=lambda x: (not x[1].own, x[0].name))
+    for channel, admission in admitted:
         if not admission.served or channel.serving is None:
             continue
         end = ends_at(channel, caller, now)
@@ -157,11 +157,20 @@ def _planned(channel: ChannelView, step: Step, wanted: str, caller: Caller, now:
     ready_at = step.at + int(1000 * (channel.drain + channel.stop + load))
     serving = channel.serving.label if channel.serving else "nothing"
     message = (
-        f"Model {wanted} is not loaded now: channel {channel.name} serves {serving} until {moment(step.at)} and "
-        f"switches to it then."
+        f"Model {wanted} is not loaded now: channel {channel.name} serves {serving} until {when(step.at, now)} "
+        f"and switches to it then."
     )
     own = access_at(step_at(channel.steps, now), now) is not None
-    return Admission("refuse", 503, "model_switching", message, retry_after(ready_at, now), own=own, why="planned next")
+    return Admission(
+        "refuse",
+        503,
+        "model_switching",
+        message,
+        retry_after(ready_at, now),
+        own=own,
+        why="planned next",
+        until=ready_at,
+    )
 
 
 def _most_hopeful(candidates: Sequence[tuple[ChannelView, Admission, int]]) -> Admission:

@@ -6,6 +6,8 @@ import json
 from http import HTTPStatus
 from typing import Any
 
+from agent.core.words import moment
+
 TYPES = {
     400: "invalid_request_error",
     401: "invalid_request_error",
@@ -21,10 +23,18 @@ REASONS = {s.value: s.phrase for s in HTTPStatus}
 
 
 class Refusal(Exception):
-    """An answer of the gateway's own: status, code, words, and after how many seconds to come again."""
+    """An answer of the gateway's own: status, code, words, after how many seconds to come again, and the exact instant
+    (ms) that the words speak of."""
 
     def __init__(
-        self, status: int, code: str, message: str, *, param: str | None = None, retry_after: int | None = None
+        self,
+        status: int,
+        code: str,
+        message: str,
+        *,
+        param: str | None = None,
+        retry_after: int | None = None,
+        until: int | None = None,
     ) -> None:
         super().__init__(message)
         self.status = status
@@ -32,17 +42,19 @@ class Refusal(Exception):
         self.message = message
         self.param = param
         self.retry_after = retry_after
+        self.until = until
 
     def body(self, request_id: str) -> dict[str, Any]:
-        return {
-            "error": {
-                "message": self.message,
-                "type": TYPES.get(self.status, "server_error"),
-                "param": self.param,
-                "code": self.code,
-                "request_id": request_id,
-            }
+        error = {
+            "message": self.message,
+            "type": TYPES.get(self.status, "server_error"),
+            "param": self.param,
+            "code": self.code,
+            "request_id": request_id,
         }
+        if self.until is not None:
+            error["until"] = moment(self.until)
+        return {"error": error}
 
 
 def bad_request(message: str, param: str | None = None, code: str = "invalid_request") -> Refusal:

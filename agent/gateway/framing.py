@@ -21,7 +21,8 @@ class FramingError(ValueError):
 
 @dataclass(slots=True)
 class AnswerHead:
-    """`lines`: the end-to-end headers as they came, each with its CRLF. `length` None: chunked, or until the close."""
+    """`lines`: the end-to-end headers that clients get, as they came, each with its CRLF; not the engine's own name and
+    CORS rules. `length` None: chunked, or until the close."""
 
     status: int
     reason: bytes
@@ -44,7 +45,7 @@ def parse_head(head: bytes) -> AnswerHead:
         if not colon or not name or name[0] in b" \t":
             raise FramingError("malformed header")
         key = name.lower()
-        if key in HOP_BY_HOP or key.startswith(b"x-slotserve-") or key in _OURS:
+        if key in HOP_BY_HOP or key in _OURS or key.startswith(_OURS_BEGIN):
             continue
         if key == b"content-length":
             text = value.strip()
@@ -67,7 +68,8 @@ def parse_head(head: bytes) -> AnswerHead:
     return answer
 
 
-_OURS = frozenset((b"x-request-id", b"x-accel-buffering"))
+_OURS = frozenset((b"x-request-id", b"x-accel-buffering", b"server"))
+_OURS_BEGIN = (b"x-slotserve-", b"access-control-")
 
 
 class Chunks:

@@ -5,7 +5,8 @@ statement of its subject, so that a lost connection loses nothing.
 
 agent -> gateway
     {"type": "table", "version": int, "clock": null | {"controller_ms": int, "boottime_ms": int, "boot_id"?: str},
-     "settings": {"show_holders": str, "drain_seconds": float, "stop_timeout_seconds": float},
+     "settings": {"show_holders": str, "drain_seconds": float, "stop_timeout_seconds": float,
+                  "gateway_linger_seconds"?: float},
      "channels": [CHANNEL]}                       the route table, whole; sent on connect and on every change
     {"type": "clock", "controller_ms": int | null, "boottime_ms": int | null, "boot_id"?: str}    a newer measurement
     {"type": "keys", "keys": {sha256: {"id", "user_id", "user_name", "role", "expires_at_ms"}}}     whole

@@ -21,11 +21,13 @@ import uvloop
 
 from agent.gateway.access_log import AccessLog
 from agent.gateway.link import keep_linked, load_saved
-from agent.gateway.server import Gateway
+from agent.gateway.reply import CUT_SECONDS
+from agent.gateway.server import BODY_LIMIT, ENGINE_IDLE_SECONDS, Gateway
 from agent.settings import AgentSettings, NodeFileError, read_node_file
 
 log = logging.getLogger(__name__)
 LINGER_SECONDS = 3600.0
+HAND_OVER_SECONDS = 2.0  # at the end, for the agent to take the last usage rows
 BACKLOG = 2048
 FIRST_HANDED_FD = 3
 
@@ -42,7 +44,6 @@ def run(settings: AgentSettings, listen: Sequence[str] | None = None) -> int:
     except (NodeFileError, ListenError) as err:
         print(f"slotserve-agent gateway: {err}", file=sys.stderr)
         return 1
-    linger = LINGER_SECONDS if settings.gateway_linger_seconds is None else settings.gateway_linger_seconds
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(
             serve(
@@ -50,7 +51,9 @@ def run(settings: AgentSettings, listen: Sequence[str] | None = None) -> int:
                 settings.agent_state_dir,
                 settings.run_dir,
                 node=node.node,
-                linger=linger,
+                linger=settings.gateway_linger_seconds,
+                body_limit=int(settings.gateway_body_limit_mb * 1024 * 1024),
+                idle_seconds=settings.gateway_idle_seconds,
                 access_log=AccessLog(settings.log_format == "json", settings.log_level.lower() in ("info", "debug")),
             )
         )
@@ -62,13 +65,16 @@ async def serve(
     run_dir: Path,
     *,
     node: str = "",
-    linger: float = LINGER_SECONDS,
+    linger: float | None = None,
+    body_limit: int = BODY_LIMIT,
+    idle_seconds: float = ENGINE_IDLE_SECONDS,
     access_log: AccessLog | None = None,
 ) -> int:
-    """Serves on listening sockets until SIGTERM or SIGINT (twice: at once)."""
+    """Serves on listening sockets until SIGTERM or SIGINT (twice: at once). `linger` None: as the agent says."""
     loop = asyncio.get_running_loop()
-    gateway = Gateway(loop, node=node, access_log=access_log)
+    gateway = Gateway(loop, node=node, body_limit=body_limit, idle_seconds=idle_seconds, access_log=access_log)
     load_saved(gateway, state_dir)
+    gateway.usage.find(state_dir / "gateway")
     link = loop.create_task(keep_linked(gateway, run_dir / "agent.sock"))
     servers = [await _server(loop, gateway, s) for s in sockets]
     gc.freeze()  # what is there now stays; requests leave few cycles, so they are looked for seldom
@@ -88,11 +94,19 @@ async def serve(
     gateway.stop_accepting()
     log.info("gateway accepts no more requests, connections left=%s", len(gateway.connections))
     ends = [loop.create_task(gateway.wait_empty()), loop.create_task(at_once.wait())]
+    if linger is None:
+        linger = LINGER_SECONDS if gateway.table.linger is None else gateway.table.linger
     await asyncio.wait(ends, timeout=linger, return_when=asyncio.FIRST_COMPLETED)
+    if gateway.connections:
+        gateway.cut_all()
+        await asyncio.wait(ends[:1], timeout=CUT_SECONDS + 0.5)
+    gateway.close()
+    await asyncio.wait(ends[:1], timeout=1.0)  # what was running is accounted for as its connections are lost
+    await gateway.hand_over_usage(HAND_OVER_SECONDS)
     for task in (*ends, link):
         task.cancel()
-    gateway.close()
     await asyncio.gather(*ends, link, return_exceptions=True)
+    gateway.usage.leave(state_dir / "gateway", gateway.id)
     return 0
 
 

@@ -1,20 +1,21 @@
 """The gateway's own figures in Prometheus' text format: requests by channel and outcome, in flight, time to first byte,
-bytes. Written by hand, for it is a handful of counters on the hottest path."""
+bytes, phases. Written by hand, for it is a handful of counters on the hottest path."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
 
 class Metrics:
-    """Counters since the process began. `in_flight` is the gateway's own count, read when asked."""
+    """Counters since the process began. `in_flight` is the gateway's own count, `phases` the channels' as the agent
+    said last; both are read when asked."""
 
-    def __init__(self, in_flight: Mapping[str, int]) -> None:
-        self._in_flight = in_flight
+    def __init__(self, in_flight: Mapping[str, int], phases: Callable[[], Mapping[str, str]] = dict) -> None:
+        self._in_flight, self._phases = in_flight, phases
         self._requests: defaultdict[tuple[str, str, int], int] = defaultdict(int)
         self._bytes: defaultdict[tuple[str, str], int] = defaultdict(int)
         self._first_byte: dict[str, list[int]] = {}
@@ -47,6 +48,11 @@ class Metrics:
             "# TYPE slotserve_gateway_in_flight gauge",
         ]
         lines += [f'slotserve_gateway_in_flight{{channel="{c}"}} {n}' for c, n in sorted(self._in_flight.items())]
+        lines += [
+            "# HELP slotserve_channel_phase 1 for the phase that each channel is in.",
+            "# TYPE slotserve_channel_phase gauge",
+        ]
+        lines += [f'slotserve_channel_phase{{channel="{c}",phase="{p}"}} 1' for c, p in sorted(self._phases().items())]
         lines += [
             "# HELP slotserve_gateway_bytes_total Bytes of bodies.",
             "# TYPE slotserve_gateway_bytes_total counter",

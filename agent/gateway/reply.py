@@ -30,6 +30,7 @@ class Reply:
 
     __slots__ = (
         "_close",
+        "_heard",
         "_refusal",
         "answer",
         "begun",
@@ -76,6 +77,7 @@ class Reply:
         self.request_complete = False
         self.done = False
         self._refusal: Refusal | None = None
+        self._heard = (-1, self.begun)  # bytes of the answer at an earlier look at the engine, and when it was
         self._close = not head.keep_alive
 
     # refusals and own answers
@@ -219,6 +221,22 @@ class Reply:
             else:
                 self._abort("engine_gone")
 
+    def check_engine(self, now: float) -> None:
+        """Gives the engine up when it has said nothing for too long (unless the client does not read, or still sends)."""
+        waits = self.request_complete and not self.connection.paused
+        if self._heard[0] != self.bytes_out or not waits:
+            self._heard = self.bytes_out, now
+        elif now - self._heard[1] > self.gateway.idle_seconds:
+            log.warning(
+                "engine silent, given up on channel=%s id=%s seconds=%d", self.channel, self.id, now - self._heard[1]
+            )
+            message = f"The engine of channel {self.channel} has said nothing for {self.gateway.idle_seconds:g} s."
+            refusal = Refusal(504, "engine_timeout", message)
+            if self.answer is None:
+                self.refuse(refusal, close=True)
+            else:
+                self.cut(refusal)
+
     # cuts
 
     def cut(self, refusal: Refusal) -> None:
@@ -284,4 +302,11 @@ class Reply:
 
 
 def refusal_of(admission: Admission, param: str | None = None) -> Refusal:
-    return Refusal(admission.status, admission.code, admission.message, param=param, retry_after=admission.retry_after)
+    return Refusal(
+        admission.status,
+        admission.code,
+        admission.message,
+        param=param,
+        retry_after=admission.retry_after,
+        until=admission.until,
+    )

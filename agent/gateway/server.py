@@ -28,7 +28,9 @@ log = logging.getLogger(__name__)
 VERSION = "0.1.0"
 BODY_LIMIT = 64 * 1024 * 1024
 TICK_SECONDS = 0.5  # expired keys, access log, usage
-SWEEP_SECONDS = 5.0  # idle connections
+SWEEP_SECONDS = 5.0  # idle connections, engines that say nothing
+ENGINE_IDLE_SECONDS = 3600.0  # of an engine, before it is given up on
+MOST_BATCHES = 10  # of usage rows in one tick
 REPORT_SECONDS = 0.05  # in-flight counts, where nobody waits for them
 
 
@@ -41,18 +43,20 @@ class Gateway:
         *,
         node: str = "",
         body_limit: int = BODY_LIMIT,
+        idle_seconds: float = ENGINE_IDLE_SECONDS,
         access_log: AccessLog | None = None,
     ) -> None:
         self.loop = loop
         self.node = node  # a channel may be asked for as node/name as well
         self.id = f"{os.getpid()}-{secrets.token_hex(4)}"
         self.body_limit = body_limit
+        self.idle_seconds = idle_seconds
         self.table = Table()
         self.keys = Keys()
         self.clock = Clock()
         self.usage = Usage()
         self.in_flight: dict[str, int] = {}
-        self.metrics = Metrics(self.in_flight)
+        self.metrics = Metrics(self.in_flight, lambda: {v.name: v.phase for v in self.table.order})
         self.connections: set[ClientConnection] = set()
         self.stopping = False
         self.send: Callable[[dict[str, Any]], None] | None = None
@@ -164,6 +168,20 @@ class Gateway:
         for exchange in tuple(self._running.get(channel, ())):
             exchange.cut(refusal)
 
+    def cut_all(self) -> None:
+        """This process ends: what still runs is told."""
+        refusal = Refusal(503, "restarting", "This gateway process is being replaced; try again.", retry_after=1)
+        for running in self._running.values():
+            for exchange in tuple(running):
+                exchange.cut(refusal)
+
+    def send_usage(self) -> None:
+        """Hands rows over to the agent, if it is there."""
+        for _ in range(MOST_BATCHES):
+            if self.send is None or not (rows := self.usage.batch()):
+                return
+            self.send({"type": "usage", "rows": rows})
+
     # the end
 
     def stop_accepting(self) -> None:
@@ -177,11 +195,19 @@ class Gateway:
         while self.connections:
             await asyncio.sleep(0.05)
 
+    async def hand_over_usage(self, seconds: float) -> None:
+        """Returns when the agent has all rows, is away, or has taken too long."""
+        deadline = self.loop.time() + seconds
+        while self.send is not None and len(self.usage) and self.loop.time() < deadline:
+            self.send_usage()
+            await asyncio.sleep(0.01)
+
     def close(self) -> None:
         """Ends everything at once."""
         self._tick_handle.cancel()
         for connection in tuple(self.connections):
             connection.transport.abort()
+        self.loop.call_soon(self._access_log.flush)  # behind the lines of what has just been ended
         self._access_log.flush()
 
     # below: how it is done
@@ -230,11 +256,11 @@ class Gateway:
         if self._expiring:
             self._cut_dead_keys()
         self._access_log.flush()
-        if self.send is not None:
-            rows = self.usage.batch()
-            if rows:
-                self.send({"type": "usage", "rows": rows})
+        self.send_usage()
         if now - self._swept > SWEEP_SECONDS:
             self._swept = now
             for connection in tuple(self.connections):
                 connection.check_idle(now)
+            for running in self._running.values():
+                for exchange in tuple(running):
+                    exchange.check_engine(now)

@@ -32,12 +32,13 @@ class Endpoint:
 
 @dataclass(slots=True)
 class Table:
-    """`views` by channel name; `endpoints` of those that serve."""
+    """`views` by channel name; `endpoints` of those that serve; `linger` seconds of a gateway that is replaced."""
 
     version: int = 0
     views: dict[str, ChannelView] = field(default_factory=dict)
     endpoints: dict[str, Endpoint] = field(default_factory=dict)
     order: tuple[ChannelView, ...] = ()
+    linger: float | None = None
 
     def close(self, channel: str) -> None:
         """Lets nothing new in, until the next table says otherwise."""
@@ -58,7 +59,14 @@ def read(message: Mapping[str, Any]) -> Table:
             views[name] = _view(entry, settings)
             if entry.get("serving") is not None:
                 endpoints[name] = _endpoint(name, entry["serving"])
-        return Table(int(message.get("version", 0)), views, endpoints, tuple(views.values()))
+        linger = settings.get("gateway_linger_seconds")
+        return Table(
+            int(message.get("version", 0)),
+            views,
+            endpoints,
+            tuple(views.values()),
+            None if linger is None else float(linger),
+        )
     except (KeyError, TypeError, ValueError, AttributeError) as err:
         raise TableError(f"route table: {type(err).__name__}: {err}") from err
 

@@ -1,9 +1,18 @@
-"""Usage rows: one a request that reached a channel, kept until the agent has written them down."""
+"""Usage rows: one a request that reached a channel, kept until the agent has written them down.
+
+A gateway that ends while the agent is away leaves its rows in a file; the next gateway hands them over. A row's id is
+its request's, so that one that is handed over twice is counted once.
+"""
 
 from __future__ import annotations
 
+import json
 import logging
+from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from agent.files import write_private
 
 if TYPE_CHECKING:
     from agent.gateway.reply import Reply
@@ -11,19 +20,20 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 KEPT = 200_000  # rows kept while the agent is away; beyond, the oldest go
 BATCH = 500
+LEFT = "usage-*.json"  # in the folder of the table and the keys
 
 
 class Usage:
     """`add` after a request, `batch` for what is to be sent next, `taken` once the agent has it."""
 
     def __init__(self) -> None:
-        self._rows: dict[str, tuple[Any, ...]] = {}
-        self._sent: set[str] = set()
+        self._waiting: dict[str, tuple[Any, ...]] = {}
+        self._sent: dict[str, tuple[Any, ...]] = {}
         self._lost = 0
 
     def add(self, exchange: Reply, outcome: str, at_ms: int, duration: float) -> None:
         key = exchange.key
-        self._rows[exchange.id] = (
+        self._waiting[exchange.id] = (
             exchange.channel,
             exchange.model,
             key.id if key else "",
@@ -36,38 +46,59 @@ class Usage:
             exchange.bytes_in,
             exchange.bytes_out,
         )
-        if len(self._rows) > KEPT:
-            oldest = next(iter(self._rows))
-            del self._rows[oldest]
-            self._sent.discard(oldest)
+        if len(self._waiting) + len(self._sent) > KEPT:
+            rows = self._sent or self._waiting
+            del rows[next(iter(rows))]
             self._lost += 1
             if self._lost % 10_000 == 1:
                 log.warning("usage rows dropped, the agent takes none lost=%s", self._lost)
 
     def batch(self) -> list[dict[str, Any]]:
         """Rows that were not sent yet, at most BATCH of them; they count as sent until `resend`."""
-        if len(self._sent) == len(self._rows):
-            return []
-        picked = []
-        for row_id, row in self._rows.items():
-            if row_id not in self._sent:
-                picked.append({"id": row_id, **dict(zip(_FIELDS, row, strict=True))})
-                if len(picked) == BATCH:
-                    break
-        self._sent.update(r["id"] for r in picked)
-        return picked
+        picked = list(islice(self._waiting, BATCH))
+        rows = []
+        for row_id in picked:
+            row = self._sent[row_id] = self._waiting.pop(row_id)
+            rows.append({"id": row_id, **dict(zip(_FIELDS, row, strict=True))})
+        return rows
 
     def taken(self, ids: list[str]) -> None:
         for row_id in ids:
-            self._rows.pop(row_id, None)
-            self._sent.discard(row_id)
+            self._sent.pop(row_id, None)
 
     def resend(self) -> None:
         """The connection was lost: whatever was not taken is to be sent again."""
-        self._sent.clear()
+        if self._sent:
+            self._waiting = {**self._sent, **self._waiting}
+            self._sent = {}
+
+    def leave(self, folder: Path, gateway_id: str) -> None:
+        """At the end: what nobody has taken, for the next gateway."""
+        self.resend()
+        if not self._waiting:
+            return
+        path = folder / LEFT.replace("*", gateway_id)
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            write_private(path, json.dumps(self._waiting).encode())
+        except OSError as err:
+            log.error("usage rows lost rows=%s file=%s error=%s", len(self), path, err)
+
+    def find(self, folder: Path) -> None:
+        """At the start: what gateways before have left. A file that cannot be read stays, and is said."""
+        for path in sorted(folder.glob(LEFT)):
+            try:
+                rows = json.loads(path.read_bytes())
+                found = {str(k): tuple(row) for k, row in rows.items() if len(row) == len(_FIELDS)}
+                path.unlink()
+                self._waiting.update(found)
+            except FileNotFoundError:
+                continue  # another gateway, started at the same time, has taken it
+            except (OSError, ValueError, TypeError, AttributeError) as err:
+                log.error("usage rows of an earlier gateway cannot be used file=%s error=%s", path, err)
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return len(self._waiting) + len(self._sent)
 
 
 _FIELDS = (

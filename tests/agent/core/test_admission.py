@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.core.admission import Caller, ChannelView, FailureView, Target, admit, ends_at, moment, retry_after
+from agent.core.admission import Caller, ChannelView, FailureView, Target, admit, ends_at, retry_after
 from agent.core.types import Access, Launch, Step
+from agent.core.words import when
 
 NOW = 1_800_000_000_000
 MAYA, NOOR, TOMAS = Caller("maya"), Caller("noor"), Caller("tomas")
@@ -230,16 +231,30 @@ def test_holder_is_named_only_where_everyone_may_see_it(show: str, named: bool) 
     channel = replace(STATES["reserved, ready"][0], show_holders=show)
     said = admit(channel, TOMAS, NOW).message
     assert ("Maya" in said) == named
-    assert moment(END) in said
+    assert when(END, NOW) in said
 
 
 def test_messages_say_until_when_and_why() -> None:
     said = {name: admit(channel, MAYA, NOW).message for name, (channel, _, _) in STATES.items()}
-    assert moment(END) in said["exclusive"]
-    assert moment(NOW + 12_100) in said["reserved, model loading"]
+    assert when(END, NOW) in said["exclusive"]
+    assert when(NOW + 12_100, NOW) in said["reserved, model loading"]
     assert "lower -c" in said["reserved, waiting for a retry, no fallback"]
-    assert moment(NOW + 25_000) in said["reserved, waiting for a retry, no fallback"]
+    assert when(NOW + 25_000, NOW) in said["reserved, waiting for a retry, no fallback"]
     assert "pid 7" in said["not reserved, GPU held by somebody else's process"]
+
+
+def test_back_to_back_reservations_of_others_count_as_one_for_whom_is_shut_out() -> None:
+    later = Access("r2", "model", "noor", frozenset(), "", END, END + 60_000)
+    steps = (*RESERVED[:1], Step(END, D, "reserved", access=later), Step(END + 60_000, D, "default"))
+    channel = ChannelView("c", phase="ready", serving=RUNS_A, steps=steps)
+    shut = admit(channel, TOMAS, NOW)
+    assert shut.until == END + 60_000
+    assert when(END + 60_000, NOW) in shut.message
+    assert shut.message.endswith("Open to all after that.")
+    own = (*RESERVED[:1], Step(END, D, "reserved", access=replace(later, holder_id="tomas")))
+    shut = admit(replace(channel, steps=own), TOMAS, NOW)
+    assert shut.until == END
+    assert shut.message.endswith("Your own reservation begins then.")
 
 
 @pytest.mark.parametrize(
@@ -257,6 +272,10 @@ def test_ends_at() -> None:
     assert ends_at(free, TOMAS, NOW) is None
     preload = ChannelView("c", serving=RUNS_D, steps=(*FREE, Step(NOW + 5000, A, "preload"), *RESERVED[1:]))
     assert ends_at(preload, TOMAS, NOW) == NOW + 5000
+    overdue = ChannelView("c", serving=RUNS_A, steps=(Step(START, D, "default"),))
+    assert ends_at(overdue, TOMAS, NOW) == NOW  # the agent has not begun a switch that is due
+    spare = ChannelView("c", serving=RUNS_D, fallback=True, steps=(Step(START, A, "preload", D), *RESERVED[1:]))
+    assert ends_at(spare, TOMAS, NOW) is None  # the fallback serves; the plan itself names no switch
     taken = Access("r2", "model", "maya", frozenset(), "", NOW + 9000, END)
     same = ChannelView("c", serving=RUNS_D, steps=(*FREE, Step(NOW + 9000, D, "reserved", access=taken)))
     assert ends_at(same, TOMAS, NOW) == NOW + 9000  # shut out, though nothing is switched

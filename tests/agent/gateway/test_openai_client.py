@@ -143,7 +143,8 @@ def test_refusals() -> None:
         steps = [reserved(NOW - 1000, NOW + 60_000, booked)]
         await rig.publish(rig.entry(serving=booked, steps=steps))
         error = await refused(rig, openai.PermissionDeniedError, "gpu_reserved")
-        assert "until 2027-01-15T08:01:00Z" in error.message
+        assert "until 08:01:00 UTC (in 60 s). Open to all after that." in error.message
+        assert error.body["until"] == "2027-01-15T08:01:00Z"
         loading = {**booked, "ready_at_ms": NOW + 8_000}
         await rig.publish(rig.entry(steps=steps, phase="loading", loading=loading))
         error = await refused(rig, openai.InternalServerError, "model_loading", "maya")

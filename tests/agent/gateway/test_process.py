@@ -52,11 +52,11 @@ class Place:
         fake.engine = self.engine
         return Rig.entry(fake, serving=target(), **{"steps": [step(0, target())], **more})
 
-    def save(self) -> None:
+    def save(self, **settings: Any) -> None:
         """What an agent that is away has left."""
         saved = self.folder / "state" / "gateway"
         saved.mkdir(parents=True)
-        table = {"type": "table", "version": 1, "clock": None, "settings": {}, "channels": [self.entry()]}
+        table = {"type": "table", "version": 1, "clock": None, "settings": settings, "channels": [self.entry()]}
         (saved / "table.json").write_text(json.dumps(table))
         (saved / "keys.json").write_text(json.dumps({"type": "keys", "keys": Rig.keys()}))
 
@@ -148,6 +148,63 @@ def test_linger_ends(place: Place) -> None:
             child.signal(signal.SIGTERM)
             assert await asyncio.to_thread(child.wait, 5) == 0
             writer.close()
+        await place.engine.stop()
+
+    asyncio.run(test())
+
+
+def test_linger_comes_with_the_table_and_a_stream_is_told_at_its_end(place: Place) -> None:
+    async def test() -> None:
+        await place.engine.start()
+        place.engine.behaviour = stream_for_ever
+        place.save(gateway_linger_seconds=0.2)
+        with place.gateway() as child:
+            reader, writer = await place.dial(chat(True))
+            await reader.readuntil(b"\r\n\r\n")
+            child.signal(signal.SIGTERM)
+            rest = await asyncio.wait_for(reader.read(), 5)
+            assert b'"code":"restarting"' in rest
+            assert rest.endswith(b"\r\n0\r\n\r\n")
+            assert await asyncio.to_thread(child.wait, 5) == 0
+            writer.close()
+        await place.engine.stop()
+
+    asyncio.run(test())
+
+
+def test_usage_outlives_a_gateway_that_ends_while_the_agent_is_away(place: Place) -> None:
+    rows: list[dict[str, Any]] = []
+
+    async def ask() -> None:
+        reader, writer = await place.dial(chat())
+        assert (await read_answer(reader)).status == 200
+        writer.close()
+
+    async def test() -> None:
+        await place.engine.start()
+        place.save()
+        saved = place.folder / "state" / "gateway"
+        with place.gateway() as child:
+            await ask()
+            child.signal(signal.SIGTERM)
+            assert await asyncio.to_thread(child.wait, 5) == 0
+        (left,) = saved.glob("usage-*.json")
+        assert left.stat().st_mode & 0o777 == 0o600
+        (saved / "usage-broken.json").write_text("{")
+        agent = Gateways(place.folder / "state", place.folder / "state" / "run", rows.extend)
+        await agent.start()
+        with place.gateway() as child:
+            await ask()
+            async with asyncio.timeout(5):
+                while len(rows) < 2:
+                    await asyncio.sleep(0.01)
+            await ask()  # the last row goes out at the end, not half a second later
+            child.signal(signal.SIGTERM)
+            assert await asyncio.to_thread(child.wait, 5) == 0
+            assert len(rows) == 3
+        await agent.close_server()
+        assert len({r["id"] for r in rows}) == 3
+        assert [p.name for p in saved.glob("usage-*.json")] == ["usage-broken.json"], "what cannot be read stays"
         await place.engine.stop()
 
     asyncio.run(test())

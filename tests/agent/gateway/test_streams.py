@@ -12,6 +12,8 @@ import pytest
 from tests.fakes.gateway_rig import NOW, Rig, chat, read_answer, request, run
 from tests.fakes.stub_engine import SSE_HEAD, Seen, complete, silent, stream_for_ever, token
 
+CORS = b"Access-Control-Allow-Origin: \r\naccess-control-allow-credentials: true\r\n"  # as llama-server sends it
+
 
 async def head_of(reader: asyncio.StreamReader) -> str:
     return (await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 5)).decode()
@@ -39,7 +41,9 @@ async def rest_of(reader: asyncio.StreamReader) -> tuple[bytes, bool]:
 def test_a_stream_passes_as_it_came() -> None:
     async def three(seen: Seen) -> None:
         await seen.send(
-            SSE_HEAD.replace(b"\r\n\r\n", b"\r\nKeep-Alive: timeout=5\r\nX-SlotServe-Model: forged\r\n\r\n")
+            SSE_HEAD.replace(
+                b"\r\n\r\n", b"\r\nKeep-Alive: timeout=5\r\nX-SlotServe-Model: forged\r\n" + CORS + b"\r\n"
+            )
         )
         for word in ("a", "b", "ü"):
             await seen.chunk(token(word))
@@ -53,7 +57,8 @@ def test_a_stream_passes_as_it_came() -> None:
         assert answer.headers["x-accel-buffering"] == "no"
         assert answer.headers["cache-control"] == "no-cache"
         assert answer.headers["x-slotserve-model"] == "default-model"
-        assert "keep-alive" not in answer.headers
+        for name in ("keep-alive", "server", *(x.partition(":")[0].lower() for x in CORS.decode().splitlines())):
+            assert name not in answer.headers, "what the engine says of itself is not the gateway's word"
         await rig.drained()
 
     run(test)
@@ -416,6 +421,40 @@ def test_many_requests_on_one_connection_and_pipelining_is_refused_cleanly() -> 
         writer.close()
         reader, writer = await rig.open(request("/healthz", method="GET") * 2)
         assert [(await read_answer(reader)).status for _ in range(2)] == [200, 200]
+        writer.close()
+
+    run(test)
+
+
+@pytest.mark.parametrize("answered", [False, True])
+def test_an_engine_that_says_nothing_for_too_long_is_given_up(answered: bool) -> None:
+    async def one_token(seen: Seen) -> None:
+        await seen.send(SSE_HEAD)
+        await seen.chunk(token())
+        await seen.gone.wait()
+
+    async def test(rig: Rig) -> None:
+        await rig.serve_default()
+        rig.gateway.idle_seconds = 0.05
+        rig.engine.behaviour = one_token if answered else silent
+        reader, writer = await rig.open(chat(True))
+        seen = await rig.engine.next()
+        head = await head_of(reader) if answered else ""
+        (exchange,) = rig.gateway._running["main"]
+        await rig.until(lambda: not answered or exchange.bytes_out)
+        exchange.check_engine(rig.gateway.loop.time())
+        assert not exchange.done, "the first look only begins the wait"
+        exchange.check_engine(rig.gateway.loop.time() + 1)
+        if answered:
+            assert " 200 " in head
+            body, clean = await rest_of(reader)
+            assert clean
+            assert json.loads(events_of(body)[-1][len("data: ") :])["error"]["code"] == "engine_timeout"
+        else:
+            answer = await read_answer(reader)
+            assert (answer.status, answer.code) == (504, "engine_timeout")
+        await asyncio.wait_for(seen.gone.wait(), 5)
+        await rig.drained()
         writer.close()
 
     run(test)
