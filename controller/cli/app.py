@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -22,6 +23,7 @@ from controller.cli import times
 if TYPE_CHECKING:
     from controller.cli.client import Client
 
+STAMP = re.compile(r"\b\d{4}-\d\d-\d\dT\d\d:\d\d(?::\d\d(?:\.\d+)?)?Z")
 DEFAULT_URL = "http://127.0.0.1:8700"
 
 
@@ -43,7 +45,7 @@ class App:
         from controller.cli.client import Client
 
         url, key = self.credentials()
-        return Client(url, key, self.transport, timeout, self.when)
+        return Client(url, key, self.transport, timeout, self)
 
     def credentials(self) -> tuple[str, str]:
         """(URL, API key). A stored key goes only to the URL it was stored for."""
@@ -70,6 +72,10 @@ class App:
     def when(self, text: str | None) -> str:
         """A time of an answer, for people."""
         return times.show(times.from_api(text), self.clock(), self.zone) if text else ""
+
+    def told(self, text: Any) -> str:
+        """A sentence of the controller with its times as this person reads them."""
+        return STAMP.sub(lambda found: self.when(found[0]), str(text))
 
     def window(self, starts_at: str, ends_at: str) -> str:
         """16:00–18:00, each with its day where it is not today."""

@@ -11,8 +11,9 @@ import click
 from controller.cli import times
 from controller.cli.app import App
 from controller.cli.channels import channel_name
-from controller.cli.client import Client, Refused, path_of
+from controller.cli.client import Client, Refused, path_of, ways_out
 from controller.cli.options import CHANNEL, command, name_of, split_model
+from controller.words import STATUSES
 
 COUNTS_AS_NOW = 60_000  # the controller takes a start up to a minute ago as now; so is one that is a minute ahead
 
@@ -166,7 +167,7 @@ def extend(app: App, booking_id: str, duration: str | None, until: str | None, r
     )
 
 
-def _decision(name: str, text: str, said: str, needs_reason: bool = False) -> None:
+def _decision(name: str, text: str, needs_reason: bool = False) -> None:
     @booking.command(name, help=text)
     @click.argument("booking_id", metavar="ID")
     @click.option("--reason", required=needs_reason, help="Told to the holder.")
@@ -174,13 +175,13 @@ def _decision(name: str, text: str, said: str, needs_reason: bool = False) -> No
     def decide(app: App, booking_id: str, reason: str | None) -> None:
         with app.client() as client:
             item = client.post(f"{path_of('reservations', booking_id)}/{name}", {"reason": reason} if reason else {})
-        app.out(item, lambda: click.echo(f"{booking_id} is {said} ({item['status']})."))
+        app.out(item, lambda: click.echo(f"{booking_id} is {_status(item)}."))
 
 
-_decision("end", "End a running booking now (before its start: cancel it).", "ended")
-_decision("cancel", "Cancel a coming booking (a running one: end it).", "cancelled")
-_decision("approve", "Approve a request.", "approved")
-_decision("reject", "Reject a request, with a reason.", "rejected", needs_reason=True)
+_decision("end", "End a running booking now (before its start: cancel it).")
+_decision("cancel", "Cancel a coming booking (a running one: end it).")
+_decision("approve", "Approve a request.")
+_decision("reject", "Reject a request, with a reason.", needs_reason=True)
 
 
 @click.command()
@@ -204,7 +205,9 @@ def slots(app: App, model: str | None, duration: str, after: str, exclusive: boo
             after=times.rfc3339(app.instant(after, what="--after")),
             kind="exclusive" if exclusive else "model",
         )
-    rows = [[s["channel"], app.window(s["starts_at"], s["ends_at"]), s.get("why", "")] for s in answer["items"]]
+    rows = [
+        [s["channel"], app.window(s["starts_at"], s["ends_at"]), app.told(s.get("why", ""))] for s in answer["items"]
+    ]
     app.out(answer, lambda: app.table(["channel", "free", "why"], rows, "Nothing free."))
 
 
@@ -235,18 +238,16 @@ def _best(app: App, client: Client, body: dict[str, Any]) -> list[str]:
     """Channels that are free as it is wished, in the controller's order (best first); the nearest others where none is."""
     start = app.clock() if body["starts_at"] == "now" else times.from_api(body["starts_at"])
     wish = {"model": body.get("model"), "preset": body.get("preset"), "kind": body["kind"]}
-    minutes = _number((times.from_api(body["ends_at"]) - start) / 60_000)
+    minutes = _number(
+        round((times.from_api(body["ends_at"]) - start) / 1000) / 60
+    )  # looking the model up took a moment
     found = client.get("/slots", **wish, minutes=minutes, after=body["starts_at"], limit=100)["items"]
     places = [s["channel"] for s in found if times.from_api(s["starts_at"]) <= start + COUNTS_AS_NOW]
     if places:
         there = _serving(client, {"model": wish["model"], "preset": wish["preset"]}) if len(places) > 1 else set()
         return sorted(places, key=lambda place: place not in there)
-    lines = [f"no channel is free for that at {app.when(times.rfc3339(start))}"]
-    lines += [
-        f"  free: --channel {s['channel']} --at {s['starts_at']}  ({app.window(s['starts_at'], s['ends_at'])}; {s['why']})"
-        for s in found[:3]
-    ]
-    raise Refused("\n".join(lines))
+    first = f"no channel is free for that at {app.when(times.rfc3339(start))}"
+    raise Refused("\n".join([first, *ways_out({"suggestions": found}, app)]))
 
 
 def _serving(client: Client, target: dict[str, Any]) -> set[str]:
@@ -316,7 +317,7 @@ def _say_booked(app: App, item: dict[str, Any]) -> None:
             + (f" (loads in about {item['load_seconds']:.0f} s)" if item.get("load_seconds") else "")
         )
     for hint in item.get("hints") or []:
-        click.echo(f"hint     {_problem(hint)}")
+        click.echo(app.told(f"hint     {_problem(hint)}"))
     if item.get("exceeds_gpu_memory"):
         click.echo("hint     exceeds GPU memory")
     if item.get("curl"):
@@ -325,12 +326,14 @@ def _say_booked(app: App, item: dict[str, Any]) -> None:
 
 def _say_check(app: App, answer: dict[str, Any]) -> None:
     for problem in answer.get("problems") or []:
-        click.echo(f"{answer['channel']}: {_problem(problem)}")
+        click.echo(app.told(f"{answer['channel']}: {_problem(problem)}"))
+    for line in ways_out(answer, app):
+        click.echo(line)
     if not answer.get("problems"):
         ready = f"; ready at about {app.when(answer['ready_at'])}" if answer.get("ready_at") else ""
         click.echo(f"{answer['channel']}: free{ready}")
     for hint in answer.get("hints") or []:
-        click.echo(f"hint: {_problem(hint)}")
+        click.echo(app.told(f"hint: {_problem(hint)}"))
 
 
 def _problem(problem: Any) -> str:
@@ -342,7 +345,7 @@ def _what(item: dict[str, Any]) -> str:
 
 
 def _status(item: dict[str, Any]) -> str:
-    return "running" if item.get("running") else str(item["status"])
+    return STATUSES["running"] if item.get("running") else STATUSES.get(item["status"], str(item["status"]))
 
 
 def _holder(item: dict[str, Any]) -> str:

@@ -129,16 +129,19 @@ def plan(app: App, name: str, hours: int) -> None:
     """A channel's timetable: what it will run, from when, and why."""
     with app.client() as client:
         answer = client.get(path_of("channels", name) + "/plan", hours=hours)
-    rows = [
-        [
-            app.when(s["at"]),
-            name_of(s["target"]),
-            s["why"],
-            name_of(s["fallback"]) if isinstance(s.get("fallback"), dict) else s.get("fallback") or "",
-        ]
-        for s in answer["steps"]
-    ]
-    app.out(answer, lambda: app.table(["from", "target", "why", "fallback"], rows, "No plan yet."))
+        wanted = not app.as_json and any(s.get("reservation") for s in answer["steps"])
+        item = client.get(path_of("channels", name)) if not app.as_json else {}
+        span = {"from": answer["steps"][0]["at"], "to": answer["to"]} if wanted else {}
+        booked = {r["id"]: r for r in client.items("/reservations", channel=name, **span)} if wanted else {}
+
+    def people() -> None:
+        if not answer["steps"]:
+            click.echo("No plan yet.")
+        for step in answer["steps"]:
+            click.echo(f"{app.when(step['at']):>17}  {name_of(step['target'])}")
+            click.echo(click.wrap_text(sentence.step(app, step, item, booked), _columns(), " " * 19, " " * 19))
+
+    app.out(answer, people)
 
 
 @click.command()
@@ -174,14 +177,17 @@ def show_channels(app: App, items: list[dict[str, Any]]) -> None:
         click.echo("No channels; a node brings them with its file.")
         return
     width = max(len(channel_name(c)) for c in items)
-    columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else 80
     for item in items:
         model = name_of(item.get("running") or item.get("target"))
         click.echo(f"{channel_name(item):{width}}  {click.style(f'{phase(item):22}', **_style(item))}  {model}")
         indent = " " * (width + 2)
         told = sentence.failure(app, item) or (item.get("detail") if item["phase"] == "blocked" else "")
         for text in filter(None, (sentence.why(app, item), told)):
-            click.echo(click.wrap_text(text, columns, indent, indent))
+            click.echo(click.wrap_text(text, _columns(), indent, indent))
+
+
+def _columns() -> int:
+    return max(40, shutil.get_terminal_size().columns) if sys.stdout.isatty() else 80
 
 
 def channel_name(item: dict[str, Any]) -> str:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, Protocol
 from urllib.parse import quote, urlsplit
 
 import click
@@ -22,6 +22,14 @@ class Refused(click.ClickException):
         self.status, self.code, self.details = status, code, details
 
 
+class Words(Protocol):
+    """How a person reads times (the App)."""
+
+    def told(self, text: Any) -> str: ...
+
+    def window(self, starts_at: str, ends_at: str) -> str: ...
+
+
 class Client:
     """`url` is the console's address, with or without /api/v1. Close it, or use it as a context manager."""
 
@@ -31,10 +39,10 @@ class Client:
         key: str,
         transport: httpx.BaseTransport | None = None,
         timeout: float = 30,
-        when: Callable[[str | None], str] = str,
+        words: Words | None = None,
     ) -> None:
-        """`when` shows a time of an answer to the person."""
-        self._when = when
+        """`words` shows the times of a refusal to the person."""
+        self._words = words
         self.url = url.rstrip("/").removesuffix("/api/v1")
         parts = urlsplit(self.url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -94,7 +102,7 @@ class Client:
             ) from None
         if answer.is_success:
             return answer.json() if answer.content else {}
-        raise _refusal(answer, self.url, self._when)
+        raise _refusal(answer, self.url, self._words)
 
 
 def path_of(*parts: str) -> str:
@@ -106,9 +114,10 @@ def _clean(params: dict[str, Any]) -> dict[str, Any]:
     return {k: v for k, v in params.items() if v is not None}
 
 
-def _refusal(answer: httpx.Response, url: str, when: Callable[[str | None], str]) -> Refused:
+def _refusal(answer: httpx.Response, url: str, words: Words | None) -> Refused:
     try:
-        error = answer.json()["error"]
+        whole = answer.json()
+        error = whole["error"]
         message, code, details = str(error["message"]), str(error.get("code", "")), error.get("details")
     except (ValueError, KeyError, TypeError):
         return Refused(
@@ -116,25 +125,21 @@ def _refusal(answer: httpx.Response, url: str, when: Callable[[str | None], str]
         )
     if answer.status_code == 401:
         message += " (slotserve login, or set SLOTSERVE_API_KEY)"
-    try:
-        whole = answer.json()
-    except ValueError:
-        whole = {}
-    lines = [message, *_ways_out(whole, when)]
+    lines = [words.told(message), *ways_out(whole, words)] if words else [message]
     return Refused("\n".join(lines), answer.status_code, code, details)
 
 
-def _ways_out(body: dict[str, Any], when: Callable[[str | None], str]) -> list[str]:
-    """Problems, what is in the way, and the nearest free times, a line each."""
-    message = str(body.get("error", {}).get("message", ""))
+def ways_out(body: dict[str, Any], words: Words) -> list[str]:
+    """Problems, what is in the way, and the nearest free times with the options that take them, a line each."""
+    message = str((body.get("error") or {}).get("message", ""))
     problems = [str(p.get("message") if isinstance(p, dict) else p) for p in body.get("problems") or []]
-    lines = [f"  - {text}" for text in problems if text not in message]
+    lines = [words.told(f"  - {text}") for text in problems if message and text not in message]
     lines += [
-        f"  taken: {when(t.get('starts_at'))} to {when(t.get('ends_at'))} by {t.get('holder') or 'somebody'} ({t.get('status')})"
+        f"  taken  {words.window(t['starts_at'], t['ends_at'])} by {t.get('holder') or 'somebody'} ({t.get('status')})"
         for t in body.get("conflicts") or []
     ]
-    lines += [
-        f"  free:  {f.get('channel', '')} from {when(f.get('starts_at'))} (--at {f.get('starts_at')})"
-        for f in body.get("suggestions") or []
-    ]
+    for free in (body.get("suggestions") or [])[:3]:
+        why = words.told(free.get("why") or "free")
+        lines.append(f"  free   {free['channel']} {words.window(free['starts_at'], free['ends_at'])}, {why}")
+        lines.append(f"         --channel {free['channel']} --at {free['starts_at']}")
     return lines

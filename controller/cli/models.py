@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import click
@@ -10,6 +9,7 @@ import click
 from controller.cli.app import App
 from controller.cli.client import Client, Refused, path_of
 from controller.cli.options import command, split_model
+from controller.cli.times import show_duration
 
 
 @click.command()
@@ -20,7 +20,7 @@ def models(app: App, name: str | None) -> None:
     with app.client() as client:
         if name is not None:
             answer = client.get(path_of("models", name))
-            app.out(answer, lambda: click.echo(json.dumps(answer, ensure_ascii=False, indent=2)))
+            app.out(answer, lambda: _show_model(app, answer))
             return
         items = list(client.items("/models"))
     heads = ["model", "size", "format", "nodes", ""]
@@ -156,6 +156,23 @@ def _model_row(model: dict[str, Any]) -> list[Any]:
         ", ".join(held),
         "incomplete" if model.get("incomplete") else "exceeds GPU memory" if any(too_big) else "",
     ]
+
+
+def _show_model(app: App, model: dict[str, Any]) -> None:
+    click.echo(f"{model['name']}  {size(model.get('size_bytes') or 0)}  {model.get('format') or ''}".rstrip())
+    if model.get("detail"):
+        click.echo(model["detail"])
+    click.echo(f"engines  {', '.join(model.get('engines') or []) or 'none of the channels here can load it'}\n")
+    loads, over = model.get("load_seconds") or {}, model.get("exceeds_gpu_memory") or {}
+    rows = [
+        [
+            channel,
+            f"about {show_duration(loads[channel])}" if loads.get(channel) is not None else "",
+            "exceeds GPU memory" if over.get(channel) else "",
+        ]
+        for channel in model.get("channels") or []
+    ]
+    app.table(["channel", "loads in", ""], rows, "No channel has it in its model folders.")
 
 
 def size(count: float) -> str:

@@ -21,7 +21,7 @@ def notifications(app: App, limit: int) -> None:
     """What you have been told."""
     with app.client() as client:
         items = list(client.items("/notifications", limit))
-    rows = [[app.when(n["at"]), n.get("kind", ""), n.get("subject", ""), n.get("text", "")] for n in items]
+    rows = [[app.when(n["at"]), n.get("kind", ""), n.get("subject", ""), app.told(n.get("text", ""))] for n in items]
     app.out({"items": items}, lambda: app.table(["at", "kind", "about", "text"], rows, "Nothing new."))
 
 
@@ -35,7 +35,7 @@ def audit(app: App, limit: int, since: str | None) -> None:
         first = _since(app, since).get("from", "")
         newest = client.items("/audit", limit)  # newest first, so the first older one ends it
         items = list(itertools.takewhile(lambda a: not first or from_api(a["at"]) >= from_api(first), newest))
-    rows = [[app.when(a["at"]), _who(a), a.get("action", ""), a.get("subject", ""), a.get("reason", "")] for a in items]
+    rows = [[app.when(a["at"]), _who(a), a.get("action", ""), _subject(a), a.get("reason", "")] for a in items]
     app.out({"items": items}, lambda: app.table(["at", "who", "did", "to", "reason"], rows))
 
 
@@ -64,6 +64,14 @@ def _since(app: App, text: str | None) -> dict[str, Any]:
         return {"from": times.rfc3339(app.clock() - round(times.parse_duration(text) * 1000))}
     except times.TimeError:
         return {"from": times.rfc3339(app.instant(text, what="--since"))}
+
+
+def _subject(row: dict[str, Any]) -> str:
+    """What it was done to: its name or channel where the row tells one, for an id says nothing to a person."""
+    facts = {**(row.get("before") or {}), **(row.get("after") or {})}
+    subject = str(row.get("subject") or "")
+    name = facts.get("name") or facts.get("channel")
+    return f"{name} ({subject})" if name and name != subject and "/" not in subject else subject
 
 
 def _who(row: dict[str, Any]) -> str:

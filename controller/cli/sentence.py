@@ -35,6 +35,25 @@ def why(app: App, item: dict[str, Any]) -> str:
     return WHY[key + _form(booking)] % facts
 
 
+def step(app: App, step: dict[str, Any], channel: dict[str, Any], booked: dict[str, dict[str, Any]]) -> str:
+    """One sentence for a step of a channel's plan; `booked` are the channel's bookings by id."""
+    key, booking = step["why"], booked.get(step.get("reservation") or "")
+    if key in ("override", "idle", "default") or booking is None:
+        override = (channel.get("override") or {}) if key == "override" else {}
+        form = ("_by" if override.get("by") else "") + ("_until" if override.get("until") else "")
+        return WHY.get(key + form, key) % {"by": override.get("by"), "until": app.when(override.get("until"))}
+    exclusive = "_exclusive" if key == "short_gap" and booking.get("kind") == "exclusive" else ""
+    until = booking["starts_at"] if key == "short_gap" else booking["ends_at"]
+    text = WHY[key + exclusive + _form(booking)] % {
+        "holder": booking.get("holder"),
+        "start": app.when(booking["starts_at"]),
+        "until": app.when(until),
+        "model": (step.get("target") or {}).get("model") or "",
+    }
+    instead = (step.get("fallback") or {}).get("model")
+    return f"{text}; should it fail, {instead} answers meanwhile" if instead and key == "reserved" else text
+
+
 def failure(app: App, item: dict[str, Any]) -> str:
     """A failure in words: cause, the engine's words, how often, the next try; empty where there is none."""
     told = item.get("failure")

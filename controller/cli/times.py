@@ -66,8 +66,8 @@ def from_api(text: str) -> int:
 
 
 def show(instant: int, now: int, zone: tzinfo) -> str:
-    """For people: 14:28, the day only when it is not today, seconds only where there are any."""
-    moment, today = _moment(instant).astimezone(zone), _today(now, zone)
+    """For people: 14:28, the day only when it is not today, seconds only where there are any (rounded)."""
+    moment, today = _moment(round(instant / 1000) * 1000).astimezone(zone), _today(now, zone)
     clock = moment.strftime("%H:%M:%S" if moment.second else "%H:%M")
     if moment.date() == today:
         return clock

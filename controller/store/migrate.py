@@ -61,6 +61,11 @@ def head() -> str:
     return str(ScriptDirectory.from_config(_config()).get_current_head())
 
 
+def known(revision: str) -> bool:
+    """Whether this program can bring a database of that revision up to date."""
+    return revision in _known()
+
+
 def _problems(connection: Connection) -> list[str]:
     version = _version(connection)
     if version is None:

@@ -122,23 +122,52 @@ def test_book_at_a_time_with_a_preset_then_change_extend_and_cancel_it(run: Run)
     assert longer["ends_at"] == "2026-11-20T04:30:00Z"
     assert run("maya", "booking", "cancel", made["id"]).exit_code == 1
     gone = run("tomas", "booking", "cancel", made["id"])
-    assert gone.output == f"{made['id']} is cancelled (cancelled).\n"
+    assert gone.output == f"{made['id']} is cancelled.\n"
 
 
 def test_a_taken_time_is_refused_with_ways_out(run: Run) -> None:
     answer = run("tomas", "book", "Qwen3-32B-Q4_K_M", "--channel", "gpu-a01/c6", "--for", "1h")
     assert answer.exit_code == 1
     assert answer.stdout == ""
-    assert "taken: 12:00 to 16:00 by lin (approved)" in answer.stderr
-    assert "free:" in answer.stderr
-    assert "--at 2026-11-19T" in answer.stderr
+    lines = answer.stderr.splitlines()
+    assert "  taken  12:00–16:00 by lin (approved)" in lines
+    assert [line for line in lines if line.startswith("  free   ")]
+    way = next(line for line in lines if line.startswith("         --channel "))
+    assert run("tomas", "book", "Qwen3-32B-Q4_K_M", "--for", "1h", *way.split()).exit_code == 0  # works when pasted
+
+
+def test_check_says_what_is_in_the_way_and_books_nothing(run: Run) -> None:
+    args = ("book", "Qwen3-32B-Q4_K_M", "--channel", "gpu-a01/c6", "--for", "1h", "--check")
+    answer = run("tomas", *args)
+    assert answer.exit_code == 1
+    assert "  taken  12:00–16:00 by lin (approved)" in answer.output
+    assert "--channel gpu-a01/c6 --at 2026-11-19T10:00:00Z" in answer.output
+    assert not any("T" in w and w.endswith("Z") for w in answer.output.split() if "--at" not in w and w[:2] != "20")
+
+
+def test_the_plan_says_why_in_words_and_in_codes_for_scripts(run: Run) -> None:
+    text = " ".join(run("tomas", "plan", "gpu-a01/c7").output.split())
+    assert "Preloading for maya, who starts at 14:30" in text
+    assert "Reserved by maya until 16:00; should it fail, Qwen3-32B-Q4_K_M answers meanwhile" in text
+    assert "Default, open to all" in text
+    steps = json.loads(run("tomas", "plan", "gpu-a01/c7", "--json").output)["steps"]
+    assert [s["why"] for s in steps] == ["preload", "reserved", "default"]
+    hidden = " ".join(run("tomas", "plan", "gpu-a02/tp4-b").output.split())
+    assert "Exclusive for 阿哲; nothing is loaded" in hidden
+
+
+def test_a_model_is_told_in_words(run: Run) -> None:
+    text = run("maya", "models", "GLM-4.5-Air-Q4_K_M").output
+    assert "GLM-4.5-Air-Q4_K_M  20.0 GB  gguf" in text
+    assert "gpu-b01/g0  about 55 s" in text
 
 
 def test_no_free_channel_names_each_one(run: Run) -> None:
     answer = run("tomas", "book", "gpt-oss-120b-MXFP4", "--for", "1h")
     assert answer.exit_code == 1
     assert "no channel is free for that at 14:28:04" in answer.stderr
-    assert "free: --channel gpu-a02/tp4-a --at" in answer.stderr
+    assert "  free   gpu-a02/tp4-a 17:30–18:30, no reload, no booking after it" in answer.stderr
+    assert "         --channel gpu-a02/tp4-a --at 2026-11-19T09:30:00Z" in answer.stderr
 
 
 def test_check_writes_nothing(run: Run) -> None:
