@@ -227,6 +227,8 @@ class ClientConnection(asyncio.Protocol):
     # below: how it is done
 
     def _refuse(self, refusal: Refusal) -> None:
+        if self._deaf:
+            return  # it has had its last answer; what follows in the same piece is for nobody
         self._deaf = True
         if self.exchange is not None:
             self.exchange.broken_request(refusal)
