@@ -17,7 +17,7 @@ from controller.context import Context
 from controller.fleet.live import LiveChannel, LiveFailure
 from controller.fleet.snapshot import ChannelState, read_nodes
 from controller.rights import Actor
-from controller.scheduling.targets import decide
+from controller.scheduling.targets import decide, override_ends
 from controller.scheduling.types import Decision, Target
 from controller.store import reservations, users
 from controller.store.launches import disk_read_mbps, read_catalogue
@@ -38,6 +38,7 @@ class Seen:
     ctx: Context
     rows: list[tuple[Channel, Node]]
     decisions: dict[str, Decision]
+    override_ends: dict[str, int]
     booked: dict[str, list[Reservation]]
     names: dict[str, str]
     edited: set[str]
@@ -66,8 +67,9 @@ def see(session: Session, ctx: Context, rows: list[tuple[Channel, Node]], now: i
     taken = {r for state in states.values() for r in state.pins}  # the planner takes these edits at its next look
     edited = _edited(session, ctx, rows, booked, now) - taken
     decisions = {i: decide(state.input, now) for i, state in states.items()}
-    until = _until(ctx, rows, decisions, booked, now)
-    return Seen(ctx, rows, decisions, booked, names, edited, until)
+    ends = {i: override_ends(state.input) for i, state in states.items()}
+    until = _until(ctx, rows, [*ends.values(), *(d.until for d in decisions.values() if d.until)], booked, now)
+    return Seen(ctx, rows, decisions, ends, booked, names, edited, until)
 
 
 def channel_states(session: Session, ctx: Context, now: int, node_ids: set[str]) -> dict[str, ChannelState]:
@@ -83,12 +85,12 @@ def target_shape(target: Target | None) -> dict[str, Any] | None:
 def _until(
     ctx: Context,
     rows: list[tuple[Channel, Node]],
-    decisions: dict[str, Decision],
+    instants: list[int],
     booked: dict[str, list[Reservation]],
     now: int,
 ) -> int:
-    """A decision's end, a booking's start or end, or one that comes within a day; while something loads, its progress."""
-    instants = [d.until for d in decisions.values() if d.until is not None]
+    """The first of `instants` (ends of decisions and overrides), of a booking's start and end, of a booking that comes
+    within a day; while something loads, its progress counts as well."""
     for r in (r for several in booked.values() for r in several):
         instants += (r.starts_at, r.ends_at, r.starts_at - DAY_MS + 1)
     if any(ctx.live.channel(node.name, channel.name).phase in LOADING for channel, node in rows):
@@ -139,7 +141,7 @@ def _shape(seen: Seen, actor: Actor, channel: Channel, node: Node, now: int) -> 
         "default_preset": channel.default_preset,
         "preload_lead_seconds": ctx.settings.min_preload_lead_seconds if lead is None else lead,
         "policy": asdict(policy_for(ctx.settings, channel)),
-        "override": _override(channel, names),
+        "override": _override(channel, names) if seen.override_ends.get(channel.id, 0) > now else None,
         "gpus": _gpus(ctx, channel, node),
         "gpu_memory_bytes": channel.gpu_memory_bytes,
         "engines": list(channel.engines),

@@ -127,4 +127,6 @@ def _words(err: HTTPException) -> str:
         return f"there is no {request.path}"
     if err.code == 405:
         return f"{request.method} is not possible on {request.path}"
+    if err.code == 413:
+        return "the request is larger than this server takes (1 MiB)"
     return err.description or err.name or "the request failed"

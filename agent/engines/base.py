@@ -44,13 +44,15 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """What the engine would be started with, and what became of the preset's arguments."""
+    """What the engine would be started with, and what became of the preset's arguments: `kept` are those that count, in
+    the engine's own spelling (`--a=b` in two where it wants two), and so part of what tells two presets apart."""
 
     command: tuple[str, ...]
     env: dict[str, str]
     dropped: tuple[Dropped, ...] = ()
     unknown: tuple[str, ...] = ()
     needs_permission: tuple[str, ...] = ()
+    kept: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -124,6 +124,7 @@ class LlamaCpp:
             dropped=(*dropped, *env_dropped),
             unknown=tuple(dict.fromkeys(unknown)),
             needs_permission=tuple(dict.fromkeys((*permissioned, *env_permissioned))),
+            kept=tuple(kept),
         )
 
     def read(self, tokens: Sequence[str]) -> Iterator[Argument]:

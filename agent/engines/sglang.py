@@ -100,6 +100,7 @@ class Sglang:
             dropped=(*preset.dropped, *env_dropped),
             unknown=preset.unknown,
             needs_permission=tuple(dict.fromkeys((*preset.permissioned, *env_permissioned))),
+            kept=preset.kept,
         )
 
     def served_names(self, place: Place) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from pydantic import Field
 from controller.api import channels as channel_routes
 from controller.api.route import Call, Query, Route
 from controller.channel_view import channel_states, target_shape
+from controller.fleet.deciding import holds_since
 from controller.scheduling.plan import HOUR, timetable
 from controller.times import text_of
 
@@ -24,10 +25,10 @@ def plan(call: Call) -> dict[str, Any]:
         state = channel_states(session, call.ctx, call.now, {node.id}).get(channel.id)
     steps = timetable(state.input, call.now) if state is not None else ()
     end = call.now + round(hours * HOUR)
-    since = state.step_since if state is not None else None
+    since = holds_since(state, steps[0], call.now) if state is not None else None
     shapes = [
         {
-            "at": text_of(step.at),
+            "at": text_of(since if step is steps[0] else step.at),
             "target": target_shape(step.target),
             "why": step.why,
             "reservation": step.reservation.id if step.reservation else None,

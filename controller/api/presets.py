@@ -22,7 +22,7 @@ from controller.store.session import Write
 from controller.store.tables import Preset
 
 EngineName = Literal["llama.cpp", "vllm", "sglang", "simulated"]
-PROGRAMS = {"llama.cpp": ("llama-server",), "vllm": ("vllm",), "sglang": ("python3",)}
+PROGRAMS = {"llama.cpp": ("llama-server",), "vllm": ("vllm",), "sglang": ("sglang",)}
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 Args = list[Annotated[str, Field(max_length=20_000)]] | Annotated[str, Field(max_length=50_000)] | None
 Env = dict[Annotated[str, Field(max_length=200)], Annotated[str, Field(max_length=20_000)]]

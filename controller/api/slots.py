@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from controller.api.route import Call, Page, Route
+from controller.api.route import MAX_LIMIT, Call, Page, Route
 from controller.booking import free, view
 from controller.errors import Invalid
 from controller.store import models, presets
@@ -14,7 +14,7 @@ from controller.times import Start
 
 
 class Slots(Page):
-    limit: int = Field(10, ge=1, le=100)
+    limit: int = Field(10, ge=1, le=MAX_LIMIT)
     model: str | None = Field(None, max_length=512)
     preset: str | None = Field(None, max_length=200)
     minutes: float = Field(60, gt=0, le=527_040, allow_inf_nan=False)

@@ -13,7 +13,7 @@ from controller.fleet.encoding import channel_plan, node_plan, step_key
 from controller.fleet.planner_store import ChannelWrite, NodeWrite
 from controller.fleet.snapshot import ChannelState, NodeState
 from controller.scheduling.plan import HOUR, look_ahead, reaches_past
-from controller.scheduling.types import Decision, Millis
+from controller.scheduling.types import Decision, Millis, PlanStep
 from controller.settings import Settings
 
 
@@ -62,20 +62,24 @@ def decide_channel(channel: ChannelState, before: ChannelRecord | None, now: Mil
     """The decision for `now` and the channel's part of the plan. The first step is since when it has held: as stored
     while it is the same step, else the instant at which the last plan had it begin, else its booking's start, else now."""
     decision, steps = look_ahead(channel.input, now)
-    first, key = steps[0], step_key(steps[0])
-    if channel.step_key == key and channel.step_since is not None:
-        since = channel.step_since
-    elif before and before.next_key == key and before.next_at is not None and before.next_at <= now:
-        since = before.next_at
-    elif first.running and (channel.step_since or 0) < first.running.start:
-        since = first.running.start
-    else:
-        since = now
+    key, since = step_key(steps[0]), holds_since(channel, steps[0], now, before)
     then = steps[1] if len(steps) > 1 else None
     record = ChannelRecord(
         channel.name, decision, since, key, then.at if then else None, step_key(then) if then else None
     )
     return channel, record, channel_plan(channel.name, steps, since, channel.launches, names)
+
+
+def holds_since(channel: ChannelState, first: PlanStep, now: Millis, before: ChannelRecord | None = None) -> Millis:
+    """The instant since when the first step of a timetable has held."""
+    key = step_key(first)
+    if channel.step_key == key and channel.step_since is not None:
+        return channel.step_since
+    if before and before.next_key == key and before.next_at is not None and before.next_at <= now:
+        return before.next_at
+    if first.running and (channel.step_since or 0) < first.running.start:
+        return first.running.start
+    return now
 
 
 def decide_node(state: NodeState, chosen: Sequence[Chosen], settings: Settings, now: Millis) -> Result:

@@ -256,7 +256,7 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
 
         session.send(reply)
         if asked.wall_ms:
-            skew = round((asked.wall_ms - self._clock()) / 1000, 2)
+            skew = round((asked.wall_ms - self._clock()) / 1000, 2) + 0.0  # never -0.0
             old = self._live.node(session.node).clock_skew_seconds
             if old is None or abs(old - skew) >= 0.1:  # jitter of the network is no news
                 self._live.update(session.node, clock_skew_seconds=skew)

@@ -65,7 +65,7 @@ class Rulebook:
         self._lead = micros(rules.lead)
         self._clear = micros(rules.stop_timeout) + self._buffer
         self._override = None if channel.override is None else channel.override.target
-        self._override_ends = _override_ends(channel)
+        self._override_ends = override_ends(channel)
         self._index = 0
         self._prepared = -1  # index that _load and _close belong to
         self._load = 0
@@ -176,7 +176,7 @@ class Rulebook:
         return default
 
 
-def _override_ends(channel: ChannelInput) -> Millis:
+def override_ends(channel: ChannelInput) -> Millis:
     """The instant from which the override is not in force; 0 where there is none or it is spent."""
     override = channel.override
     if override is None or (channel.last_begun is not None and channel.last_begun > override.set_at):

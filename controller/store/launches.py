@@ -7,18 +7,20 @@ channel was last decided to run) and compared by `identity`.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple, TypedDict
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from agent.engines import choose
-from agent.engines.base import ArgumentError, tokenise
+from agent.engines import ENGINES, choose
+from agent.engines.base import ArgumentError, Place, tokenise
 from controller.scheduling.types import identity_of
 from controller.store.estimates import LoadTimes, read_load_times
 from controller.store.tables import Channel, Node, NodeModel, Preset
 
 DISK_READ_MBPS = 500.0
+_ANYWHERE = Place(model_path="model", served_names=(), engine_key="")
 
 
 class Launch(TypedDict):
@@ -121,8 +123,7 @@ class Catalogue:
             args, env, timeout = [], {}, None
         else:
             engine, timeout = found.engine, found.load_timeout_seconds
-            args = _tokens(found.args)
-            env = {str(name): str(value) for name, value in sorted((found.env or {}).items())}
+            args, env = _kept(engine, _tokens(found.args), found.env or {})
         return Launch(
             identity=identity_of(model, preset, engine, args, env),
             model=model,
@@ -164,6 +165,23 @@ def read_catalogue(session: Session, node_ids: Collection[str], models: Collecti
     ):
         presets[r.model, r.name] = _Preset(r.engine, r.args, r.env, r.load_timeout_seconds, r.deleted_at is not None)
     return Catalogue(found, presets, read_load_times(session, node_ids, models))
+
+
+def _kept(engine: str, args: list[str], env: Mapping[str, Any]) -> tuple[list[str], dict[str, str]]:
+    """What the engine would be started with of a preset: what SlotServe owns is taken out, and makes no other target."""
+    if engine not in ENGINES:
+        return args, {str(name): str(value) for name, value in sorted(env.items())}
+    kept, rest = _kept_by(engine, tuple(args), tuple(sorted((str(n), str(v)) for n, v in env.items())))
+    return list(kept), dict(rest)
+
+
+@lru_cache(maxsize=4096)
+def _kept_by(
+    engine: str, args: tuple[str, ...], env: tuple[tuple[str, str], ...]
+) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
+    prepared = ENGINES[engine].prepare((), args, dict(env), _ANYWHERE, {})
+    gone = {dropped.argument for dropped in prepared.dropped}
+    return prepared.kept, tuple((name, value) for name, value in env if name not in gone)
 
 
 def _tokens(args: Any) -> list[str]:

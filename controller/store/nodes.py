@@ -39,7 +39,8 @@ def invite(session: Session, name: str, actor_id: str | None, now: int) -> tuple
     if node is None:
         node = Node(name=name, created_at=now)
         session.add(node)
-    node.removed_at = None
+    if node.removed_at is not None:
+        node.removed_at, node.cordoned = None, False
     session.execute(
         update(JoinToken).where(JoinToken.node_name == name, JoinToken.used_at.is_(None)).values(expires_at=now)
     )

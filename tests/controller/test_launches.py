@@ -103,3 +103,28 @@ def test_a_nodes_own_reading_speed_wins(world) -> None:
     assert launch(world, "big", disk_mbps=1000)["load_seconds"] == 25
     world.set(Node, "n1", own_settings={"disk_read_mbps": 100})
     assert launch(world, "big", disk_mbps=1000)["load_seconds"] == 115
+
+
+@pytest.mark.parametrize(
+    ("engine", "same", "other"),
+    [
+        ("llama.cpp", [["-c", "8"], ["-c", "8", "--port", "9"], ["--alias", "x", "-c", "8"], ["-c=8"]], ["-c", "9"]),
+        ("vllm", [["--max-model-len", "8"], ["--port=9", "--max-model-len", "8"]], ["--max-model-len", "9"]),
+        ("sglang", [["--context-length", "8"], ["--model", "/x", "--context-length", "8"]], ["--context-length", "9"]),
+    ],
+)
+def test_what_slotserve_owns_makes_no_other_target(world, engine, same, other) -> None:
+    """A target is what the engine would be started with: an edit of what is taken out restarts nothing."""
+    world.set(Channel, "n1/main", engines=[engine])
+    world.preset()
+
+    def edited(*args: str, **env: str):
+        world.set(Preset, "Ap", engine=engine, args=list(args), env=env)
+        return launch(world, preset="p")
+
+    first = edited(*same[0])
+    for args in same:
+        assert edited(*args, CUDA_VISIBLE_DEVICES="3")["identity"] == first["identity"], args
+    assert edited(*same[0], CUDA_VISIBLE_DEVICES="3")["env"] == {}
+    assert edited(*other)["identity"] != first["identity"]
+    assert edited(*same[0], MINE="1")["identity"] != first["identity"]

@@ -113,7 +113,13 @@ def test_override(w: World) -> None:
     item = w.good("PUT", path, {"unload": True})
     assert (item["why"], item["target"], item["override"]["unload"]) == ("override", None, True)
     assert w.good("DELETE", path)["why"] == "default"
+    w.good("PUT", path, {"unload": True, "until": text_of(w.now + MIN)})
+    w.now += MIN
+    assert (w.get("/channels/n1/a")["why"], w.get("/channels/n1/a")["override"]) == ("default", None)
+    w.good("PUT", path, {"unload": True})
+    w.now += 1
     w.book(0, HOUR)
+    assert w.get("/channels/n1/a")["override"] is None  # spent by what has begun, for ever
     assert w.good("PUT", path, {"unload": True, "until": None})["hints"][0]["code"] == "override_after_booking"
     w.bad(403, "PUT", path, {"unload": True}, "ada")
     w.bad(403, "DELETE", path, who="maya")
@@ -168,6 +174,9 @@ def test_plan(w: World) -> None:
     assert [s["reservation"] for s in steps] == [None, booked["id"], booked["id"], None]
     assert steps[2]["at"] == text_of(w.now + HOUR)
     assert len(w.get("/channels/n1/a/plan?hours=0.5")["steps"]) == 1
+    w.now += HOUR + MIN
+    assert w.get("/channels/n1/a/plan")["steps"][0]["at"] == booked["starts_at"]  # since when it holds
+    w.now -= HOUR + MIN
     for query in ("hours=0", "hours=50", "hours=x", "hours=nan"):
         w.bad(422, "GET", f"/channels/n1/a/plan?{query}")
     assert len(w.get("/channels/n1/a/plan?limit=1&from=x")["steps"]) == 4  # what nobody knows is passed over
