@@ -118,9 +118,11 @@ class Catalogue:
     def _make(self, node_id: str, engines: Sequence[str], model: str, preset: str | None, disk_mbps: float) -> Launch:
         known = self._models.get((node_id, model))
         found = None if preset is None else self._presets.get((model, preset))
+        args: list[str] = []
+        env: dict[str, str] = {}
         if found is None:
             engine = (choose(engines, known.format) if known else None) or next(iter(engines), "")
-            args, env, timeout = [], {}, None
+            timeout = None
         else:
             engine, timeout = found.engine, found.load_timeout_seconds
             args, env = _kept(engine, _tokens(found.args), found.env or {})
