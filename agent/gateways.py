@@ -256,9 +256,24 @@ class Gateways:
         if start_of(link.pid):
             until = asyncio.get_running_loop().time() + GRACE_SECONDS
             self._away[link.id] = GatewayAway(link.pid, start_of(link.pid), until, link.counts)
+            task = asyncio.ensure_future(self._look_after(link.id, tuple(link.counts)))
+            self._serving.add(task)
+            task.add_done_callback(self._serving.discard)
         self._remember()
         await self._notify()
         for channel in link.counts:
+            self._count_changed(channel)
+
+    async def _look_after(self, gateway_id: str, channels: tuple[str, ...]) -> None:
+        """A process that is being killed closes its sockets a moment before it is gone: its counts go with it, not when
+        its grace is over."""
+        pause = 0.02
+        while gateway_id in self._away:
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, 0.2)
+            self._running_away()
+        await self._notify()
+        for channel in channels:
             self._count_changed(channel)
 
     async def _counted(self, link: GatewayLink, counts: dict[str, int]) -> None:

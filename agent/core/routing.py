@@ -18,6 +18,7 @@ from agent.core.admission import (
     ChannelView,
     admit,
     ends_at,
+    may_use,
     retry_after,
 )
 from agent.core.types import Launch, Millis, Step, access_at, step_at
@@ -37,10 +38,12 @@ HOPE = {
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Where a request goes (`channel` set, `admission` serves), or the refusal it gets."""
+    """Where a request goes (`channel` set, `admission` serves), or the refusal it gets; `about`: the channel that the
+    refusal speaks of, "" where it is no single one."""
 
     admission: Admission
     channel: ChannelView | None = None
+    about: str = ""
 
 
 def route(
@@ -59,7 +62,7 @@ def route(
         return _named(channels, caller, wanted, named, now)
     if len(channels) == 1 and wanted is None:
         admission = admit(channels[0], caller, now)
-        return Route(admission, channels[0] if admission.served else None)
+        return Route(admission, channels[0] if admission.served else None, channels[0].name)
     return _choose(channels, in_flight, caller, wanted, now)
 
 
@@ -87,12 +90,12 @@ def _named(channels: Sequence[ChannelView], caller: Caller, wanted: str | None, 
     admission = admit(channel, caller, now)
     if admission.served:
         if wanted is None or wanted in _ready_names(channel, admission, now):
-            return Route(admission, channel)
-        return Route(_not_found(channels, caller, wanted, now, f"Channel {named} does not serve it. "))
+            return Route(admission, channel, named)
+        return Route(_not_found([channel], caller, wanted, now), about=named)
     known = _names_now(channel, now)
     if wanted is None or wanted in known or not known or admission.code == "gpu_reserved":
-        return Route(admission)
-    return Route(_not_found(channels, caller, wanted, now, f"Channel {named} does not serve it. "))
+        return Route(admission, about=named)
+    return Route(_not_found([channel], caller, wanted, now), about=named)
 
 
 def _choose(
@@ -114,14 +117,14 @@ def _choose(
     if wanted is None:
         waiting = [x for x in refusals if x[1].own and x[1].code != "gpu_exclusive"]
         if waiting:
-            return Route(_most_hopeful([(c, a, 0) for c, a in waiting]))
+            return _most_hopeful([(c, a, 0) for c, a in waiting])
     # 2. unreserved channels with a match ready. A name that only own reservations carry finds none here
     if free:
         return _fewest(free)
     # 3. the refusal of the most hopeful candidate, by target now or next
     candidates = list(_candidates(channels, refusals, caller, wanted, now))
     if candidates:
-        return Route(_most_hopeful(candidates))
+        return _most_hopeful(candidates)
     # 4. nobody knows it
     if wanted is None:
         return Route(
@@ -156,9 +159,12 @@ def _planned(channel: ChannelView, step: Step, wanted: str, caller: Caller, now:
     load = step.target.load_seconds if step.target else 0.0
     ready_at = step.at + int(1000 * (channel.drain + channel.stop + load))
     serving = channel.serving.label if channel.serving else "nothing"
+    access = access_at(step_at(channel.steps, ready_at), ready_at)
+    shut_out = access is not None and not may_use(access, caller)
+    whose = f", for a reservation that lasts until {when(access.end, now)}" if access and shut_out else ""
     message = (
         f"Model {wanted} is not loaded now: channel {channel.name} serves {serving} until {when(step.at, now)} "
-        f"and switches to it then."
+        f"and switches to it then{whose}."
     )
     own = access_at(step_at(channel.steps, now), now) is not None
     return Admission(
@@ -173,24 +179,27 @@ def _planned(channel: ChannelView, step: Step, wanted: str, caller: Caller, now:
     )
 
 
-def _most_hopeful(candidates: Sequence[tuple[ChannelView, Admission, int]]) -> Admission:
+def _most_hopeful(candidates: Sequence[tuple[ChannelView, Admission, int]]) -> Route:
     def hope(candidate: tuple[ChannelView, Admission, int]) -> tuple[bool, int, int, float, str]:
         channel, admission, by_next = candidate
         own = admission.own and admission.code != "gpu_exclusive"
         after = float("inf") if admission.retry_after is None else float(admission.retry_after)
         return (not own, HOPE.get(admission.code, 9), by_next, after, channel.name)
 
-    return min(candidates, key=hope)[1]
+    channel, admission, _ = min(candidates, key=hope)
+    return Route(admission, about=channel.name)
 
 
 def _fewest(ready: list[tuple[int, str, ChannelView, Admission]]) -> Route:
     _, _, channel, admission = min(ready, key=lambda x: (x[0], x[1]))
-    return Route(admission, channel)
+    return Route(admission, channel, channel.name)
 
 
-def _not_found(channels: Sequence[ChannelView], caller: Caller, wanted: str, now: Millis, hint: str = "") -> Admission:
+def _not_found(channels: Sequence[ChannelView], caller: Caller, wanted: str, now: Millis) -> Admission:
+    """`channels`: all, or the one that was asked for."""
     there = ", ".join(item["id"] for item in models(channels, caller, now))
-    message = f"The model {wanted!r} is not served here. {hint}What there is for you now: {there}."
+    where = f"on channel {channels[0].name}" if len(channels) == 1 else "here"
+    message = f"The model {wanted!r} is not served {where}. What there is for you now: {there}."
     return Admission("refuse", 404, "model_not_found", message, why="nobody knows the name")
 
 

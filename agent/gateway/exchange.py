@@ -166,10 +166,10 @@ class Exchange(Reply):
         named = head.route.channel or head.channel
         route = routing.route(gateway.table.order, gateway.in_flight, key.caller, found.model, named, now)
         view = route.channel
+        self.channel = route.about
         if view is None:
             self.refuse(refusal_of(route.admission, "model" if route.admission.status == 404 else None))
             return False
-        self.channel = view.name
         self.endpoint = gateway.table.endpoints.get(view.name)
         if self.endpoint is None or view.serving is None:
             self.refuse(Refusal(503, "model_failed", f"Channel {view.name} cannot be reached just now.", retry_after=5))

@@ -66,6 +66,7 @@ def parse_head(head: bytes) -> AnswerHead:
     return answer
 
 
+_SIZE = re.compile(rb"([0-9A-Fa-f]{1,16})[ \t]*(?:;[^\r\n]*)?\r\n")
 _TEXT = rb"[\t \x21-\x7e\x80-\xff]*"  # no bare CR or LF, which somebody else might take for a line's end
 _HEAD = re.compile(
     rb"HTTP/1\.[01] [1-9]\d\d(?: " + _TEXT + rb")?(?:\r\n[!#$%&'*+.^_`|~0-9A-Za-z-]+:" + _TEXT + rb")*"
@@ -116,12 +117,10 @@ class Chunks:
                     self.done = True
                     return pos
                 continue
-            try:
-                length = int(line[:-2].partition(b";")[0], 16)
-            except ValueError:
-                raise FramingError("a chunk without a size") from None
-            if length < 0:
+            match = _SIZE.fullmatch(line)
+            if match is None:
                 raise FramingError("a chunk without a size")
+            length = int(match.group(1), 16)
             self.boundary = False
             if length == 0:
                 self._trailer = True
@@ -158,7 +157,7 @@ class Chunks:
             length = int(data[:eol], 16)
         except ValueError:
             return False
-        if length + eol + 4 != size:
+        if length + eol + 4 != size or not data[:eol].isalnum() or data[1] | 0x20 == 0x78:  # int() takes +1, 1_0, 0x1
             return False
         self.payload += length
         tail = self._tail = data[-6:-2]
@@ -171,6 +170,8 @@ class Chunks:
         end = pos + take
         crlf = 2 - self._left if self._left < 2 else 0
         stop = end - crlf
+        if crlf and data[max(pos, stop) : end] != b"\r\n"[max(pos, stop) - stop : crlf]:
+            raise FramingError("a chunk does not end where it said")
         if stop - pos >= 4:
             self._tail = data[stop - 4 : stop]
         elif stop > pos:

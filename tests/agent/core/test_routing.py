@@ -177,3 +177,11 @@ def test_models_lists_what_the_caller_may_use_now() -> None:
     assert [m["id"] for m in models(channels, TOMAS, NOW)] == ["d", "d:fast", "auto"]
     assert [m["id"] for m in models([IN_FALLBACK], MAYA, NOW)] == ["a", "d", "auto"]
     assert models([OWN_READY], MAYA, NOW)[0]["until"] == "2027-01-15T08:10:00Z"
+
+
+def test_a_refusal_says_which_channel_it_is_about() -> None:
+    assert route([OWN_READY], {}, MAYA, "auto", None, NOW).about == OWN_READY.name
+    shut = route([OWN_READY], {}, TOMAS, "auto", None, NOW)
+    assert (shut.admission.code, shut.about) == ("gpu_reserved", OWN_READY.name)
+    assert route([OWN_READY], {}, TOMAS, "nonsense", OWN_READY.name, NOW).about == OWN_READY.name
+    assert route([OWN_READY], {}, TOMAS, "nonsense", "nowhere", NOW).about == ""
