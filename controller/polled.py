@@ -15,7 +15,7 @@ from typing import Any
 from controller.fleet.live import Live
 from controller.store.session import Store
 
-KEPT = 64
+KEPT = 256
 PEOPLE = 512
 
 

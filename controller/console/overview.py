@@ -27,6 +27,7 @@ from controller.words import EXCLUSIVE, FALLBACK, PHASES
 AHEAD_MS = 30 * 86_400_000
 SKEW_SECONDS = 2.0
 MAX_BOOKINGS = 500
+OLDEST_MS = 10_000
 SWITCHING = ("draining", "stopping", "freeing")
 
 
@@ -127,9 +128,11 @@ class NodeView:
 
 @dataclass(slots=True)
 class Overview:
-    """The whole page. `yours` are the viewer's coming bookings, `today` everybody's of the viewer's day."""
+    """The whole page. `yours` are the viewer's coming bookings, `today` everybody's of the viewer's day. Before `until` it
+    says the same, but for what ticks, unless something is changed."""
 
     now: int
+    until: int
     zone: tzinfo
     nodes: list[NodeView]
     yours: list[Booking]
@@ -173,7 +176,16 @@ def build(ctx: Context, actor: Actor, now: int, zone: tzinfo) -> Overview:
         for r in today
         if r.status in ("pending", "approved", "finished", "ended_early") and r.channel_id in shape.full_names
     ]
-    return Overview(now, zone, list(views.values()), yours, [shape.booking(r, {}) for r in shown])
+    return Overview(
+        now, _until(states, held, now), zone, list(views.values()), yours, [shape.booking(r, {}) for r in shown]
+    )
+
+
+def _until(states: dict[str, snapshot.ChannelState], held: list[Reservation], now: int) -> int:
+    """The next end of a decision, or start or end of a booking; for the rest (a day that ends) an age that does no harm."""
+    instants = [decide(state.input, now).until for state in states.values()]
+    instants += [at for row in held for at in (row.starts_at, row.ends_at)]
+    return min([now + OLDEST_MS, *(at for at in instants if at is not None and at > now)])
 
 
 class _Shaper:

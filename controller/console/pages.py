@@ -74,17 +74,21 @@ def register(app: Flask, ctx: Context) -> None:
         who = person()
         if who is None:
             return Response(json.dumps({"login": "/login?next=/"}), 401, mimetype="application/json")
-        view = overview.build(ctx, actor_of(who), ctx.clock(), language.chosen_zone())
-        parts = {name: [part_hash(html), html] for name, html in render_parts(view).items()}
-        answer = Response(
-            json.dumps({"now": view.now, "parts": parts}, ensure_ascii=False), mimetype="application/json"
-        )
-        answer.set_etag(
-            hashlib.sha256("".join(p[0] + n for n, p in parts.items()).encode()).hexdigest()[:20], weak=True
-        )
+        actor, now, zone = actor_of(who), ctx.clock(), language.chosen_zone()
+
+        def read() -> tuple[tuple[str, str], int]:
+            view = overview.build(ctx, actor, now, zone)
+            parts = {name: [part_hash(html), html] for name, html in render_parts(view).items()}
+            tag = hashlib.sha256("".join(p[0] + n for n, p in parts.items()).encode()).hexdigest()[:20]
+            return (json.dumps(parts, ensure_ascii=False), tag), view.until
+
+        what = ("overview", actor.id, actor.role, str(get_locale()), zone.key)
+        parts, tag = ctx.polled.get(ctx.store, ctx.live, what, None, now, read, lambda made: made)
+        answer = Response(f'{{"now": {now}, "parts": {parts}}}', mimetype="application/json")
+        answer.set_etag(tag, weak=True)
         answer.headers["Cache-Control"] = "private, no-cache"
         answer.headers["Vary"] = "Cookie, Accept-Language"
-        answer.headers["X-SlotServe-Now"] = str(view.now)
+        answer.headers["X-SlotServe-Now"] = str(now)
         return answer.make_conditional(request)
 
     @app.get("/static/<path:name>")

@@ -6,10 +6,13 @@ import html
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from controller.console import overview
 from controller.fleet.live import LiveChannel
+from controller.rights import Actor
 from controller.store.tables import Reservation
 from tests.console_scene import HOSTILE, NOW, Scene, at, scene
 
@@ -167,6 +170,30 @@ def test_polling_answers_304_until_something_other_than_the_time_changes(world: 
     world.now = at("14:30") + 1  # maya's booking begins
     parts = client.get("/overview/rows", headers=etag).get_json()["parts"]
     assert parts["ch-gpu-a01-c7"][0] != before["ch-gpu-a01-c7"][0]
+
+
+def test_polls_in_between_make_nothing_anew(world: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And what is kept is each person's own, in their language."""
+    built: list[str] = []
+    build = overview.build
+
+    def counted(ctx: Any, actor: Actor, now: int, zone: Any) -> overview.Overview:
+        built.append(actor.name)
+        return build(ctx, actor, now, zone)
+
+    monkeypatch.setattr(overview, "build", counted)
+    maya, chinese, lin = world.client("maya"), world.client("maya", "zh_Hans"), world.client("lin")
+    texts = [client.get("/overview/rows").get_json()["parts"] for client in (maya, chinese, lin)]
+    assert len({str(text) for text in texts}) == 3
+    for later in range(1, 5):
+        world.now = NOW + later * 2000
+        for client, text in zip((maya, chinese, lin), texts, strict=True):
+            answer = client.get("/overview/rows").get_json()
+            assert (answer["now"], answer["parts"]) == (world.now, text)
+    assert built == ["maya", "maya", "lin"]
+    world.now = NOW + 10_000
+    maya.get("/overview/rows")
+    assert len(built) == 4
 
 
 def test_the_page_carries_the_hashes_of_its_parts(world: Scene) -> None:
