@@ -66,11 +66,11 @@ def parse_head(head: bytes) -> AnswerHead:
     return answer
 
 
-_SIZE = re.compile(rb"([0-9A-Fa-f]{1,16})[ \t]*(?:;[^\r\n]*)?\r\n")
 _TEXT = rb"[\t \x21-\x7e\x80-\xff]*"  # no bare CR or LF, which somebody else might take for a line's end
-_HEAD = re.compile(
-    rb"HTTP/1\.[01] [1-9]\d\d(?: " + _TEXT + rb")?(?:\r\n[!#$%&'*+.^_`|~0-9A-Za-z-]+:" + _TEXT + rb")*"
-)
+_FIELD = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+:" + _TEXT
+_HEAD = re.compile(rb"HTTP/1\.[01] [1-9]\d\d(?: " + _TEXT + rb")?(?:\r\n" + _FIELD + rb")*")
+_TRAILER = re.compile(_FIELD + rb"\r\n")
+_SIZE = re.compile(rb"([0-9A-Fa-f]{1,16})(?:[ \t]*;" + _TEXT + rb")?\r\n")
 _OURS = frozenset((b"x-request-id", b"x-accel-buffering", b"server"))
 _OURS_BEGIN = (b"x-slotserve-", b"access-control-")
 
@@ -92,7 +92,7 @@ class Chunks:
     def feed(self, data: bytes, cut: bool = False) -> int:
         """How much of `data` belongs to the body: less than all after its end, or, with `cut`, behind the first boundary."""
         pos, size = 0, len(data)
-        if not self._left and not self._line and not self._trailer and self._one_whole(data, size):
+        if self.one_whole(data):
             return size
         while pos < size:
             if self._left:
@@ -116,6 +116,8 @@ class Chunks:
                 if line == b"\r\n":
                     self.done = True
                     return pos
+                if _TRAILER.fullmatch(line) is None:
+                    raise FramingError("a trailer is malformed")
                 continue
             match = _SIZE.fullmatch(line)
             if match is None:
@@ -148,10 +150,11 @@ class Chunks:
                 pos = end
         return b"".join(parts)
 
-    def _one_whole(self, data: bytes, size: int) -> bool:
-        """What nearly always comes: one chunk, whole, and nothing else."""
+    def one_whole(self, data: bytes) -> bool:
+        """What nearly always comes: one chunk, whole, and nothing else. False: not that, and nothing was followed."""
+        size = len(data)
         eol = data.find(b"\r\n", 0, 10)
-        if eol < 1 or size < eol + 9 or data[-2:] != b"\r\n":
+        if eol < 1 or size < eol + 9 or self._left or self._line or self._trailer or data[-2:] != b"\r\n":
             return False
         try:
             length = int(data[:eol], 16)

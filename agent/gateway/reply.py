@@ -166,6 +166,7 @@ class Reply:
         elif answer.mode in ("chunked", "close"):
             if client_http10:
                 answer.mode = "strip" if answer.mode == "chunked" else "raw"
+                answer.plain = None
                 self._close = True
             else:
                 parts.append(b"Transfer-Encoding: chunked\r\n")
@@ -181,12 +182,19 @@ class Reply:
         """More of the answer's body: the path that every streamed token takes."""
         answer = self.answer
         assert answer is not None
+        connection = self.connection
+        transport = connection.transport
+        plain = answer.plain
+        if plain is not None and self.cut_by is None and not connection.paused and plain.one_whole(data):
+            if not transport.is_closing():
+                self.bytes_out += len(data)
+                transport.write(data)
+            return
         data = answer.feed(data, self.cut_by is not None)
-        transport = self.connection.transport
         if data and not transport.is_closing():
             self.bytes_out += len(data)
             transport.write(data)
-        if answer.over or self.cut_by is not None or self.connection.paused:
+        if answer.over or self.cut_by is not None or connection.paused:
             self._after(answer)
 
     def _answer_bytes(self, answer: Answer, data: bytes) -> bytes:

@@ -23,7 +23,7 @@ class Answer:
     strip: the engine's chunks without their framing, raw: until the close (both for HTTP/1.0 clients).
     """
 
-    __slots__ = ("_chunks", "_tail", "head", "left", "mode", "over")
+    __slots__ = ("_chunks", "_tail", "head", "left", "mode", "over", "plain")
 
     def __init__(self, head: AnswerHead) -> None:
         self.head = head
@@ -39,6 +39,7 @@ class Answer:
             self.mode = "close"
         self.over = self.mode == "none" or (self.mode == "length" and self.left == 0)
         self._chunks = Chunks()
+        self.plain = self._chunks if self.mode == "chunked" else None  # chunks that go through as they come
         self._tail = b"\n\n"
 
     @property
