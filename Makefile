@@ -3,7 +3,7 @@ SHELL := /bin/bash
 PY := .venv/bin/python
 export PYTHONDONTWRITEBYTECODE ?= 1
 
-.PHONY: help setup demo test test-fast test-hosts lint bench bench-scheduling bench-gateway bench-fleet protos clean
+.PHONY: help setup demo test test-fast test-hosts fuzz lint bench bench-scheduling bench-gateway bench-fleet protos clean
 
 help: ## what there is to make
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 20
@@ -25,6 +25,10 @@ test: setup ## the whole suite
 
 test-fast: setup ## the suite without what starts whole systems
 	$(PY) -m pytest -n 2 --dist worksteal -m "not slow and not system"
+
+FUZZ_SECONDS ?= 3600
+fuzz: setup ## the gateway under odd requests and odd engines, for FUZZ_SECONDS
+	$(PY) -m tests.fuzz $(FUZZ_SECONDS)
 
 test-hosts: ## roll-out on real systemd hosts (comes with the roll-out)
 	@echo "0 passed, 0 failed, 0 skipped: the roll-out is not part of this version yet"
