@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field
 from sqlalchemy.orm import Session
 
 from controller import shapes
@@ -67,12 +67,6 @@ class Extension(Act):
     ends_at: Instant | None = None
     minutes: float | None = Field(None, gt=0, le=527_040, allow_inf_nan=False)
     version: Version | None = None
-
-    @model_validator(mode="after")
-    def _one(self) -> Extension:
-        if (self.ends_at is None) == (self.minutes is None):
-            raise ValueError("say either ends_at or minutes")
-        return self
 
 
 class Listing(Page):
@@ -190,6 +184,8 @@ def _starts_at(call: Call, start: int | None) -> bool:
 
 def extend(call: Call) -> dict[str, Any]:
     body = call.body(Extension)
+    if (body.ends_at is None) == (body.minutes is None):
+        raise Invalid.field("minutes", "say either minutes or ends_at")
     row = act.extend(
         call.ctx, call.actor, call.now, call.args["id"], body.ends_at, body.minutes, body.reason, body.version
     )

@@ -258,7 +258,7 @@ def _write(
     reason: str,
 ) -> None:
     before = refusals.record(row)
-    old_channel = row.channel_id
+    old_channel, old_holder = row.channel_id, row.holder_id
     reservations.change(session, row, HOLDING, {**values, **({"reason": reason} if reason else {})})
     session.touch(old_channel)
     _done(session, place, row, actor, now, act, before, reason)
@@ -267,6 +267,9 @@ def _write(
         words = _TOLD.get(act, "changed")
         text = f"{actor.name} has {words} your booking on {name}{': ' + reason if reason else '.'}"
         inbox.acted_for(session, row, actor.id, _KINDS.get(act, act), text, now)
+        if row.holder_id != old_holder:
+            text = f"{actor.name} has given your booking on {name} to somebody else{': ' + reason if reason else '.'}"
+            inbox.notify(session, f"given:{row.id}:{row.version}", [old_holder], "changed", row.id, text, now)
 
 
 _TOLD = {"ended_early": "ended", "cancelled": "cancelled", "approved": "approved", "rejected": "rejected"}

@@ -30,7 +30,8 @@ def refused(found: list[Problem]) -> Invalid:
     for problem in found:
         details.setdefault(problem.field, problem.message)
     first = found[0]
-    return Invalid(f"{first.field}: {first.message}", details=details, problems=[asdict(p) for p in found])
+    words = first.message if first.message.startswith(first.field) else f"{first.field}: {first.message}"
+    return Invalid(words, details=details, problems=[asdict(p) for p in found])
 
 
 def unfit(field: str, code: str, message: str) -> Invalid:

@@ -436,3 +436,21 @@ def test_check_has_one_shape_and_tells_what_an_administrator_passes(w: World) ->
     said = w.good("POST", "/reservations/check", w.wish(0, 9 * HOUR))
     assert (said["status"], said["problems"]) == ("approved", [])
     assert said["hints"][0]["code"] == "too_long"
+
+
+def test_a_booking_given_to_somebody_else_is_told_to_both(w: World) -> None:
+    mine = w.book(HOUR, 2 * HOUR)
+    path = f"/reservations/{mine['id']}"
+    w.bad(403, "PATCH", path, {"version": 1, "holder": "noor"}, "maya")
+    given = w.good("PATCH", path, {"version": 1, "holder": "noor", "reason": "she asked"})
+    assert given["holder"] == "noor"
+    for who in ("maya", "noor"):
+        (notice,) = w.get("/notifications", who)["items"]
+        assert (notice["kind"], "she asked" in notice["text"]) == ("changed", True)
+
+
+def test_an_extension_without_an_end_names_the_field(w: World) -> None:
+    mine = w.book(0, HOUR)
+    for body in ({}, {"minutes": 5, "ends_at": text_of(w.now + 2 * HOUR)}):
+        said = w.bad(422, "POST", f"/reservations/{mine['id']}/extend", body, "maya")
+        assert [p["field"] for p in said["problems"]] == ["minutes"]
