@@ -152,7 +152,7 @@ def median(run: Callable[[], float]) -> float:
 
 def main() -> None:
     inputs = [channel(BOOKINGS, seed) for seed in range(CHANNELS)]
-    gc.freeze()  # as the planner does with what there is at its start
+    gc.freeze()  # as the controller does with what there is at its start
     steps = sum(len(timetable(one, NOW)) for one in inputs)
     seconds, hold = planned(inputs)
     report(
