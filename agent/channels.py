@@ -41,6 +41,18 @@ def _nothing(_: dict[str, Any]) -> None:
     return None
 
 
+def _told(listener: Callable[[dict[str, Any]], None], channel: str) -> Callable[[dict[str, Any]], None]:
+    """A listener that fails (a full disk) must not keep the channel from going on."""
+
+    def tell(fields: dict[str, Any]) -> None:
+        try:
+            listener(fields)
+        except Exception:
+            log.exception("not told channel=%s", channel)
+
+    return tell
+
+
 class ChannelTask:
     """See the module's docstring. Callbacks are called on the event loop and must not block."""
 
@@ -60,14 +72,14 @@ class ChannelTask:
     ) -> None:
         self.name = name
         self.runtime, self.door = runtime, door
-        self.on_load_result, self.on_event = on_load_result, on_event
+        self.on_load_result, self.on_event = _told(on_load_result, name), _told(on_event, name)
         self.inbox = Inbox()
         self.jobs = Jobs(self.inbox)
         self.view = ChannelView()
         self.process: Process | None = None
         self._now = now
         self._timer = timer or LoopTimer(now)
-        self._load_retry, self._save_retry, self._on_status = load_retry, save_retry, on_status
+        self._load_retry, self._save_retry, self._on_status = load_retry, save_retry, _told(on_status, name)
         self._effects = Effects(self)
         self._steps: tuple[Step, ...] = ()
         self._timing = Timing()
@@ -294,5 +306,8 @@ class ChannelTask:
         process, failures, blocked = self.view.process, self.view.failures, self.view.blocked_since
         ready = {process.launch_id: process.ready_at} if process and process.ready_at is not None else {}
         if self._saved is None or self._saved[0] is not failures or self._saved[1:] != (ready, blocked):
-            self._save_retry({"failures": retry.to_json(failures), "ready": ready, "blocked_since": blocked})
             self._saved = failures, ready, blocked
+            try:
+                self._save_retry({"failures": retry.to_json(failures), "ready": ready, "blocked_since": blocked})
+            except OSError as err:  # counted on in memory; written with the next change
+                log.error("failure records not saved channel=%s error=%r", self.name, str(err))

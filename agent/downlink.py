@@ -44,6 +44,10 @@ class Downlink:
         self._begun = dict.fromkeys(state.begun_commands())
         self._keys: dict[str, fleet_pb2.Key] = {}
 
+    def reread(self) -> None:
+        """The stamp of the saved plan counts: enrolment has reset it. What is carried out stays."""
+        self.held = self._state.load_plan()
+
     async def plan(self, push: fleet_pb2.PlanPush) -> fleet_pb2.PlanAnswer:
         answer = fleet_pb2.PlanAnswer(epoch=push.epoch, generation=push.generation, accepted=True)
         try:

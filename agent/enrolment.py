@@ -49,6 +49,7 @@ def enrol(join: str, state: State, node: str | None = None) -> str:
     reply = _call(asked, _request(key, asked.node))
     # The CA of the join string, not the reply's: it is the one a person has carried here.
     state.save_identity(_identity(key, reply.certificate_pem, asked.ca.encode(), reply.fleet_address))
+    state.obey_any_epoch()
     return asked.node
 
 

@@ -73,6 +73,7 @@ class Link:
     ) -> None:
         self._node, self._state, self._clock, self._spool, self._shipper = node, state, clock, spool, shipper
         self.down = Downlink(node, state, clock, self._send_results)
+        self._key = b""
         self._call: Any = None  # of the newest stream, while it is there
         self._bridge: asyncio.Task[None] | None = None  # a second stream, made with a renewed certificate
         self.on_clock: Callable[[], None] = lambda: None  # node time has been measured anew
@@ -110,7 +111,12 @@ class Link:
         self._send_items(fresh)
 
     def _report(self, items: list[Item]) -> None:
-        self._send_items(self._spool.add(items))
+        try:
+            fresh = self._spool.add(items)
+        except OSError as err:
+            log.error("report not kept on disk error=%r; it is lost where the controller is away", str(err))
+            fresh = items
+        self._send_items(fresh)
 
     # --- dialling ---------------------------------------------------------------------------------------------------
 
@@ -137,6 +143,9 @@ class Link:
             identity = self._state.identity()
         except NotEnrolled as err:
             raise LinkLost(str(err)) from None
+        if identity.key != self._key:
+            self.down.reread()  # perhaps it was enrolled anew, then a controller with an older epoch is obeyed again
+            self._key = identity.key
         loop = asyncio.get_running_loop()
         since = loop.time()
         credentials = grpc.ssl_channel_credentials(identity.ca, identity.key, identity.certificate)
@@ -155,7 +164,7 @@ class Link:
                     call.cancel()
         except grpc.aio.AioRpcError as err:
             why = f"{identity.fleet_address}: {err.details() or err.code().name}"
-        except (TimeoutError, asyncio.InvalidStateError, OSError) as err:
+        except (TimeoutError, asyncio.InvalidStateError, OSError, LinkLost) as err:
             why = f"{identity.fleet_address}: {err!r}"
         except Exception as err:
             log.exception("the stream broke on our side")

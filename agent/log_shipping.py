@@ -38,6 +38,8 @@ class LogShipper:
                 log.warning("log stream ended why=%r", err.details())
             except asyncio.InvalidStateError:
                 log.warning("log stream ended why='the call was over'")
+            except (OSError, ValueError) as err:  # a disk of the logs' must not end the connection of the plan
+                log.error("log not read error=%r; trying again", str(err))
             finally:
                 call.cancel()
             await asyncio.sleep(5.0)

@@ -50,13 +50,13 @@ class Spool:
             return list(self._items.values())
 
     def add(self, items: Iterable[Item]) -> list[Item]:
-        """Keeps items; those whose id is kept already are passed over. Returns the new ones."""
+        """Keeps items; those whose id is kept already are passed over. Returns the new ones. Raises OSError: none kept."""
         with self._lock:
             fresh = {i.id: i for i in items if i.id not in self._items}
             if not fresh:
                 return []
-            self._items |= fresh
             self._append([_line(i) for i in fresh.values()])
+            self._items |= fresh
             if (over := len(self._items) - self._limit) > 0:
                 usage = [i.id for i in self._items.values() if i.kind == "usage"]
                 gone = (usage or list(self._items))[:over]
@@ -70,9 +70,12 @@ class Spool:
             gone = [i for i in ids if self._items.pop(i, None)]
             if not gone:
                 return
-            self._append([json.dumps({"taken": gone})])
-            if self._lines > REWRITE_LINES and self._lines > 4 * len(self._items):
-                self._rewrite()
+            try:
+                self._append([json.dumps({"taken": gone})])
+                if self._lines > REWRITE_LINES and self._lines > 4 * len(self._items):
+                    self._rewrite()
+            except OSError as err:  # sent once more after a restart, and known there by their ids
+                log.error("spool not written path=%s error=%r", self._path, str(err))
 
     def _append(self, lines: list[str]) -> None:
         with self._path.open("a") as file:

@@ -104,6 +104,13 @@ class State:
         where = json.dumps({"fleet_address": identity.fleet_address, "renew_at_ms": identity.renew_at})
         write_private(self.folder / "controller.json", where.encode())
 
+    def obey_any_epoch(self) -> None:
+        """After an enrolment, which an administrator has wanted: the plan stays, but any controller's next one is taken,
+        also where its database is an old copy with lower epochs."""
+        plan = self.load_plan()
+        if plan is not None:
+            self.save_plan(SavedPlan(0, 0, plan.plan))
+
     # --- the plan ---------------------------------------------------------------------------------------------------
 
     def load_plan(self) -> SavedPlan | None:

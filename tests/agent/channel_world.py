@@ -242,14 +242,22 @@ class World:
             now=now_ms,
             timer=ExactTimer(),
             load_retry=lambda: self.saved,
-            save_retry=self._save,
+            save_retry=lambda kept: self._save(kept),
             on_status=lambda s: self.statuses.append((now_ms() / 1000, s)),
-            on_load_result=self.loads.append,
-            on_event=self.events.append,
+            on_load_result=lambda fields: self._report(self.loads, fields),
+            on_event=lambda fields: self._report(self.events, fields),
         )
         if self.steps:
             self.task.set_steps(self.steps, self.timing)
         self.running = asyncio.ensure_future(self.task.run())
+
+    def break_disk(self, full: Callable[..., None]) -> None:
+        """From now on whatever is written fails so."""
+        self._save = full  # type: ignore[method-assign]
+        self._report = full  # type: ignore[method-assign]
+
+    def _report(self, told: list[dict[str, Any]], fields: dict[str, Any]) -> None:
+        told.append(fields)
 
     def _save(self, kept: dict[str, Any]) -> None:
         self.saved = json.loads(json.dumps(kept))

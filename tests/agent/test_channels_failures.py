@@ -555,3 +555,25 @@ def test_an_engine_that_cannot_be_ended_is_named_by_what_is_left() -> None:
         await world.end()
 
     run(main())
+
+
+def test_a_full_disk_does_not_keep_a_crash_from_being_dealt_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is reported and kept cannot be written: the engine comes back all the same, and the gateways know."""
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    async def main() -> None:
+        world = World()
+        world.break_disk(full)
+        world.plan(step(0, D))
+        await world.until(20)
+        world.runtime.crash()
+        await world.until(21)
+        assert (world.phase, world.door.entry["phase"]) == ("retry_wait", "retry_wait")
+        await world.until(130)
+        assert (world.phase, world.door.entry["phase"]) == ("ready", "ready")
+        world.faults.records.clear()  # it was logged
+        await world.end()
+
+    run(main())

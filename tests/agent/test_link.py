@@ -12,6 +12,7 @@ import pytest
 from sqlalchemy import func, select
 
 from agent.clock import NodeClock
+from agent.enrolment import enrol
 from agent.errors import EnrolmentFailed
 from agent.state import SavedPlan, State
 from controller.store.tables import ApiKey, Channel, Command, Load, Node, NodeModel, Usage, User
@@ -172,6 +173,48 @@ def test_reports_reach_the_store_once(controller: Controller) -> None:
             node.models = []
             link.inventory_changed()
             await until(lambda: first(controller, NodeModel).gone_at is not None)
+
+    asyncio.run(scene())
+
+
+def test_a_full_disk_does_not_keep_reports_from_a_controller_that_listens(
+    controller: Controller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    async def scene() -> None:
+        async with linked(controller.enrolled(), FakeNode()) as link:
+            await until(lambda: link.connected)
+            link.load_result(fleet_pb2.LoadResult(id="l1", channel="main", model="m", ok=True, seconds=2))
+            monkeypatch.setattr(link._spool, "_append", full)
+            await until(lambda: len(link._spool) == 0)
+            link.event(fleet_pb2.Event(id="e1", kind="failed", channel="main", text="it fell over", at_ms=5))
+            await until(lambda: [e.text for e in controller.told] == ["it fell over"])
+            with pytest.raises(OSError, match="No space"):
+                await link.usage([fleet_pb2.UsageRow(id="r1", channel="main", model="m")])  # the gateway keeps it
+            await asyncio.sleep(0.1)
+            assert link.connected
+
+    asyncio.run(scene())
+
+
+def test_after_an_enrolment_a_lower_epoch_is_obeyed(controller: Controller) -> None:
+    """The agent runs all the while; what it carries out stays until the next plan."""
+    state, node = controller.enrolled(), FakeNode()
+    controller.planner.set("n1", 3, 7, plan_bytes("n1", step(1, "a")))
+
+    async def scene() -> None:
+        async with linked(state, node) as link:
+            await until(lambda: controller.live.node("n1").plan_generation == 7)
+            controller.planner.set("n1", 2, 9, plan_bytes("n1", step(1, "b")))
+            await until(lambda: "epoch 2 is lower than 3" in controller.live.node("n1").refusal)
+            await asyncio.to_thread(enrol, controller.add_node("n1"), State(state.folder))
+            held = State(state.folder).load_plan()
+            assert held is not None
+            assert (held.epoch, held.plan) == (0, plan_bytes("n1", step(1, "a")))
+            await until(lambda: (p := link.down.held) is not None and p.generation == 9, 15)
+            assert [s.target.model for s in node.plans[-1].channels["main"] if s.target] == ["model-b"]
 
     asyncio.run(scene())
 

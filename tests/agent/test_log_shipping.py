@@ -105,3 +105,25 @@ def test_lost_segments_leave_a_gap(controller: Controller, tmp_path: Path) -> No
             assert read["offset"] == 5000
 
     asyncio.run(scene())
+
+
+def test_a_disk_that_fails_does_not_end_the_connection(controller: Controller, tmp_path: Path) -> None:
+    state, folder = controller.enrolled(), LogFolder(tmp_path / "logs")
+    begin(folder, "0001", 1000)
+    failed: list[int] = []
+
+    def broken() -> list[LaunchLog]:
+        failed.append(1)
+        raise OSError(5, "Input/output error")
+
+    folder.launches = broken  # type: ignore[method-assign]
+
+    async def scene() -> None:
+        async with linked(state, FakeNode(), **shipper(folder)) as link:
+            await until(lambda: link.connected)
+            call = link._call
+            await until(lambda: failed)
+            await asyncio.sleep(0.2)
+            assert link._call is call
+
+    asyncio.run(scene())
