@@ -24,7 +24,10 @@ OWNED: Reasons = (
     (re.compile(r"LLAMA_API_KEY|VLLM_API_KEY"), "SlotServe gives the engine a new key at every start"),
     (re.compile(r"LLAMA_ARG_.*"), "options of llama-server go into the arguments, where they are seen and checked"),
     (re.compile(r"AIP_.*"), "it would move the engine to another port or path"),
-    (re.compile(r"VLLM_PORT|VLLM_HOST_IP|SGLANG_PORT"), "SlotServe chooses the engine's ports"),
+    (
+        re.compile(r"VLLM_PORT|VLLM_HOST_IP|VLLM_DP_.*|SGLANG_PORT|SGLANG_GRPC_PORT"),
+        "SlotServe chooses the engine's ports",
+    ),
     (re.compile(r"SLOTSERVE_.*"), "it is a setting of SlotServe itself"),
 )
 # Not from a preset; the node's file is an administrator's.
@@ -48,7 +51,11 @@ CODE_LOADING = re.compile(
     r"PATH|LD_.*|PYTHON.*|BASH_ENV|ENV|IFS|GCONV_PATH|LOCPATH|GLIBC_TUNABLES|OPENSSL_(CONF|MODULES|ENGINES)|VK_.*"
     r"|GGML_BACKEND_PATH|(CUDA|NVTX)_INJECTION64_PATH|NCCL_\w+_PLUGIN|NCCL_CONF_FILE|CC|CXX|TRITON_.*|TORCHINDUCTOR_.*"
     r"|TORCH_EXTENSIONS_DIR|VLLM_(PLUGINS|SERVER_DEV_MODE|ALLOW_INSECURE_SERIALIZATION|LOGGING_CONFIG_PATH)"
+    r"|VLLM_RUST_FRONTEND_PATH|SGLANG_(EXTERNAL_\w+|PLUGINS|LOGGING_CONFIG_PATH)"
 )
+# Engines serve what is on the disk: they look for nothing on the network and report nothing, unless the node's file or a
+# preset says otherwise.
+OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
 HIDING = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "GGML_VK_VISIBLE_DEVICES")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 NOT_USABLE = "not something that an environment can hold: names are letters, digits and _"

@@ -39,7 +39,7 @@ def test_ours_are_set_last() -> None:
 def test_each_engine_has_its_key_where_it_looks_for_it(engine: str, name: str | None) -> None:
     made = prepare(engine)
     assert {k for k, v in made.env.items() if v == "KEY"} == ({name} if name else set())
-    assert ("KEY" in made.command) == (name is None)
+    assert ("--api-key=KEY" in made.command) == (name is None)
 
 
 def test_a_channel_without_gpus_sees_none_of_the_machines() -> None:

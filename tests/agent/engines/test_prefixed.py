@@ -13,7 +13,7 @@ from agent.engines.base import Ended, Place, Prepared
 SOCKET = Place("/models/q", ("q/w", "q/w~1"), "KEY", socket="/run/a.sock")
 PORT = Place("/models/q", ("q/w", "q/w~1"), "KEY", port=4001)
 VLLM_OURS = ("--served-model-name", "q/w", "q/w~1", "--uds", "/run/a.sock")
-SGLANG_OURS = ("--served-model-name", "q/w", "--host", "127.0.0.1", "--port", "4001", "--api-key", "KEY")
+SGLANG_OURS = ("--served-model-name", "q/w", "--host", "127.0.0.1", "--port", "4001", "--api-key=KEY")
 
 
 def prepare(engine: str, args: list[str]) -> Prepared:
@@ -141,7 +141,10 @@ def test_what_is_ours_goes_sglang(owned: str) -> None:
         ["--lora-modules", "a=/x", "b=/y"],
         ["-tp=2"],
         ["--seed", "-1"],
-        ["--device", "cpu"],
+        ["--no-enable-prefix-caching"],
+        ["--gpu-mem", "0.8"],
+        ["-O3"],
+        ["-O=3", "-cc.cudagraph_mode", "FULL"],
     ],
 )
 def test_what_is_not_ours_stays_vllm(args: list[str]) -> None:
@@ -181,31 +184,49 @@ def test_a_node_may_name_the_subcommand_itself() -> None:
     assert old[:4] == ("python3", "-m", "sglang.launch_server", "--model-path")
 
 
-WORDS = ["x", "-1", "--", "-", "", "=", "--=", "--m", "--s", "--frob=1", "-O3", "\0"]
+WORDS = [
+    "x",
+    "-1",
+    "-.5",
+    "--",
+    "-",
+    "",
+    " ",
+    "=",
+    "--=",
+    "--.x",
+    "--m",
+    "--s",
+    "--frob=1",
+    "-O3",
+    "-n2",
+    "- x.y",
+    "\0",
+]
 
 
-@given(
-    st.sampled_from([("vllm", vllm.OPTIONS), ("sglang", sglang.OPTIONS)]).flatmap(
-        lambda e: st.tuples(
-            st.just(e),
-            st.lists(
-                st.one_of(
-                    st.sampled_from(sorted(e[1].counts)),
-                    st.sampled_from(sorted(e[1].counts)).map(lambda o: o + "=1"),
-                    st.sampled_from(sorted(e[1].counts)).map(lambda o: o[: max(3, len(o) - 3)]),
-                    st.sampled_from(sorted(e[1].counts)).map(lambda o: o.replace("-", "_").replace("__", "--", 1)),
-                    st.sampled_from(WORDS),
-                    st.text(max_size=6),
-                ),
-                max_size=10,
-            ),
-        )
+OPTIONS = {"vllm": vllm.OPTIONS, "sglang": sglang.OPTIONS}
+
+
+def tokens(engine: str) -> st.SearchStrategy[tuple[str, list[str]]]:
+    known = st.sampled_from(sorted(OPTIONS[engine].counts))
+    token = st.one_of(
+        known,
+        known.map(lambda o: o + "=1"),
+        known.map(lambda o: o[: max(3, len(o) - 3)]),
+        known.map(lambda o: o.replace("-", "_").replace("__", "--", 1)),
+        known.map(lambda o: o + ".x"),
+        known.map(lambda o: o + " 1"),
+        st.sampled_from(WORDS),
+        st.text(max_size=6),
     )
-)
-def test_whatever_a_preset_says_none_of_ours_is_left_in_it(
-    drawn: tuple[tuple[str, prefixed.Options], list[str]],
-) -> None:
-    (engine, options), args = drawn
+    return st.tuples(st.just(engine), st.lists(token, max_size=10))
+
+
+@given(st.sampled_from(sorted(OPTIONS)).flatmap(tokens))
+def test_whatever_a_preset_says_none_of_ours_is_left_in_it(drawn: tuple[str, list[str]]) -> None:
+    engine, args = drawn
+    options = OPTIONS[engine]
     left = kept(engine, args)
     read = list(prefixed.read(options, left))
     assert not [a for a in read if a.why is not None]

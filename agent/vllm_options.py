@@ -1,0 +1,102 @@
+"""vLLM's options, as data: every spelling and how many values it takes.
+
+From the parser of vLLM 0.32.0, written by `python -m tests.arguments.tables`; a test compares the two. An
+option's spellings are joined by `|`. An option missing here is "unknown": it stays on the command line, and the
+engine says what it thinks of it.
+"""
+
+from __future__ import annotations
+
+VERSION = "0.32.0"
+
+# No value; `--no-…` takes it back.
+NEGATABLE = """
+--trust-request-chat-template --trust-request-mm-kwargs --return-tokens-as-token-ids --enable-auto-tool-choice
+--exclude-tools-when-tool-choice-none --enable-prompt-tokens-details --enable-per-request-metrics
+--enable-server-load-tracking --enable-force-include-usage --enable-tokenizer-info-endpoint --enable-log-outputs
+--enable-log-deltas --cohere-is-reasoning-model --log-error-stack --tokens-only --enable-scale-out
+--disable-uvicorn-access-log --allow-credentials --enable-ssl-refresh --enable-request-id-headers
+--disable-fastapi-docs --enable-offline-docs --enable-flash-late-interaction --trust-remote-code
+--allow-deprecated-quantization --enforce-eager --enable-return-routed-experts --return-sampling-mask
+--use-fp64-gumbel --enable-trace-replay --disable-sliding-window --disable-cascade-attn --skip-tokenizer-init
+--enable-prompt-embeds --enable-sleep-mode --sleep-mode-offload-cudagraph --enable-cumem-allocator
+--enable-nccl-comm-suspend --use-tqdm-on-load --enable-mamba-cache-stochastic-rounding --numa-bind --dcp-q-replicate
+--data-parallel-hybrid-lb|-dph --data-parallel-external-lb|-dpe --enable-hc-sp --enable-expert-parallel|-ep
+--enable-batch-sharded-sampling --enable-ep-weight-filter --enable-dbo --enable-shm-tensor-arena --enable-elastic-ep
+--disable-nccl-for-dp-synchronization --enable-eplb --ray-workers-use-nsight --disable-custom-all-reduce
+--enable-fault-tolerance --enable-prefix-caching --kv-sharing-fast-prefill --swa-bounded-replay
+--enable-mamba-shared-prefix-checkpoint --use-replayssm --language-model-only --enable-mm-embeds --mm-encoder-only
+--interleave-mm-strings --skip-mm-profiling --mm-device-do-normalize --enable-lora --enable-tower-connector-lora
+--fully-sharded-loras --specialize-active-lora --enable-mixed-moe-lora-format --enable-moe-shared-loras
+--kv-cache-metrics --cudagraph-metrics --enable-layerwise-nvtx-tracing --enable-mfu-metrics
+--enable-logging-iteration-details --jit-monitor-verbose --long-prefill-token-threshold-adaptive
+--enable-chunked-prefill --disable-chunked-mm-input --scheduler-reserve-full-isl --disable-hybrid-kv-cache-manager
+--async-scheduling --enable-flashinfer-autotune --fail-on-environ-validation --enable-log-requests
+"""
+
+# No value.
+NO_VALUE = """
+--help|-h --headless --grpc --data-parallel-multi-port-external-lb|-dpm --disable-log-stats --aggregate-engine-logging
+"""
+
+# One value.
+ONE_VALUE = """
+--api-server-count|-asc --config --chat-template --chat-template-content-format --default-chat-template-kwargs
+--response-role --tool-call-parser --tool-parser-plugin --tool-strict-level --tool-server --max-log-len
+--sse-keep-alive-interval --cohere-format --anthropic-disabled-thinking-effort --fingerprint-mode --fingerprint-value
+--host --port --grpc-port --data-parallel-supervisor-port --dp-supervisor-probe-interval-s
+--dp-supervisor-probe-timeout-s --dp-supervisor-probe-failure-threshold --uds --uvicorn-log-level
+--disable-access-log-for-endpoints --allowed-origins --allowed-methods --allowed-headers --ssl-keyfile --ssl-certfile
+--ssl-ca-certs --ssl-cert-reqs --ssl-ciphers --root-path --middleware --h11-max-incomplete-event-size
+--h11-max-header-count --model --runner --convert --tokenizer --tokenizer-mode --dtype --seed --hf-config-path
+--allowed-local-media-path --revision --code-revision --tokenizer-revision --max-model-len --quantization|-q
+--quantization-config --max-logprobs --logprobs-mode --config-format --hf-overrides --model-class-overrides
+--pooler-config --generation-config --override-generation-config --model-impl --io-processor-plugin
+--renderer-num-workers --load-format --download-dir --safetensors-load-strategy --safetensors-prefetch-num-threads
+--safetensors-prefetch-block-size --model-loader-extra-config --pt-load-map-location --attention-backend
+--mamba-backend --mamba-ssu-algorithm --mamba-cache-philox-rounds --reasoning-parser --reasoning-parser-plugin
+--distributed-executor-backend --pipeline-parallel-size|-pp --master-addr --master-port --nnodes|-n --node-rank|-r
+--distributed-timeout-seconds --cpu-distributed-timeout-seconds --device-ids --tensor-parallel-size|-tp
+--decode-context-parallel-size|-dcp --dcp-comm-backend --dcp-kv-cache-interleave-size --cp-kv-cache-interleave-size
+--prefill-context-parallel-size|-pcp --data-parallel-size|-dp --data-parallel-rank|-dpn
+--data-parallel-start-rank|-dpr --data-parallel-size-local|-dpl --data-parallel-address|-dpa
+--data-parallel-rpc-port|-dpp --data-parallel-backend|-dpb --all2all-backend --ubatch-size --elastic-ep-max-dp-size
+--dbo-decode-token-threshold --dp-sync-interval --dbo-prefill-token-threshold --eplb-config
+--expert-placement-strategy --max-parallel-loading-workers --worker-cls --worker-extension-cls
+--fault-tolerance-config --block-size --gpu-memory-utilization|--device-memory-utilization --kv-cache-memory-bytes
+--kv-cache-dtype --num-gpu-blocks-override --prefix-caching-hash-algo --prefix-cache-retention-interval
+--mamba-cache-dtype --mamba-ssm-cache-dtype --mamba-block-size --prefix-match-unit --mamba-cache-mode
+--replayssm-buffer-len --kv-offloading-size --kv-offloading-backend --offload-backend --cpu-offload-gb
+--offload-group-size --offload-num-in-group --offload-prefetch-step --limit-mm-per-prompt --media-io-kwargs
+--mm-processor-kwargs --mm-processor-cache-gb --mm-processor-cache-type --mm-hasher-algorithm
+--mm-shm-cache-max-object-size-mb --mm-encoder-tp-mode --mm-encoder-attn-backend --mm-encoder-attn-dtype
+--mm-encoder-fp8-scale-path --mm-encoder-fp8-scale-save-path --mm-encoder-fp8-scale-save-margin --video-pruning-rate
+--video-pruning-method --mm-tensor-ipc --mm-processor-device --mm-ipc-gpu-memory-gb --max-loras --max-lora-rank
+--lora-dtype --max-cpu-loras --default-mm-loras --max-lora-cls-labels --logging-config --log-level --log-config-file
+--show-hidden-metrics-for-version --otlp-traces-endpoint --per-request-spec-decode-metrics --kv-cache-metrics-sample
+--custom-histogram-buckets --jit-monitor-mode --max-num-batched-tokens --max-num-scheduled-tokens --max-num-seqs
+--max-num-active-seqs --max-num-queued-reqs --max-num-queued-tokens --long-prefill-token-threshold --scheduling-policy
+--scheduler-cls --watermark --prefill-schedule-interval --stream-interval --max-cudagraph-capture-size
+--ir-op-priority --moe-backend --linear-backend --sparse-indexer-topk-backend --speculative-config|-sc --spec-method
+--spec-model --spec-tokens --watermark-config --diffusion-config|-dc --kv-transfer-config --kv-events-config
+--ec-transfer-config --ec-manager-config --compilation-config|-cc --attention-config|-ac --engram-config
+--reasoning-config --kernel-config --additional-config --structured-outputs-config --aux-output-config
+--profiler-config --optimization-level --performance-mode --weight-transfer-config --shutdown-timeout
+--gdn-prefill-backend --kda-prefill-backend --kda-decode-backend
+"""
+
+# One value, or none.
+OPTIONAL_VALUE = """
+--hf-token
+"""
+
+# One value or more.
+MANY_VALUES = """
+--lora-modules --api-key --allowed-media-domains --served-model-name --sleep-preserve-parameter-names
+--logits-processors --ignore-patterns --numa-bind-nodes --numa-bind-cpus --kv-cache-dtype-skip-layers
+--cpu-offload-params --offload-params --lora-target-modules --collect-detailed-traces --cudagraph-capture-sizes
+"""
+
+# Any number of values.
+ANY_VALUES = """
+"""
