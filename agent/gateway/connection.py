@@ -45,6 +45,7 @@ class ClientConnection(asyncio.Protocol):
         "gateway",
         "last_read",
         "paused",
+        "raw",
         "transport",
     )
 
@@ -53,6 +54,7 @@ class ClientConnection(asyncio.Protocol):
         self.transport: Any = None
         self.exchange: Exchange | None = None
         self.paused = False  # the client reads more slowly than the engine writes
+        self.raw: Exchange | None = None  # a WebSocket: whatever comes is its
         self.last_read = 0.0
         self._parser = httptools.HttpRequestParser(self)
         self._deaf = False  # whatever comes is dropped
@@ -75,6 +77,9 @@ class ClientConnection(asyncio.Protocol):
         if self._deaf:
             return
         self.last_read = self.gateway.loop.time()
+        if self.raw is not None:
+            self.raw.from_client(data)
+            return
         if self.exchange is None:
             if self._head_size == 0:
                 self._head_begun = self.last_read
@@ -242,9 +247,19 @@ class ClientConnection(asyncio.Protocol):
         """The client offered another protocol and is answered in this one; the parser, which has stopped behind the
         head, is begun anew with a head that says only how the body is framed."""
         exchange = self.exchange
-        if exchange is None or self._deaf:
+        if self._deaf:
+            return
+        if exchange is None:  # answered already
+            self._parser = httptools.HttpRequestParser(self)
+            if rest:
+                self.data_received(rest)
             return
         head = exchange.head
+        if head.websocket and head.route is not None and head.route.kind == "realtime":
+            self.raw = exchange
+            if rest:
+                exchange.from_client(rest)
+            return
         if head.method == b"CONNECT" or exchange.request_complete:
             self._deaf = True
             return

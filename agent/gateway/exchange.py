@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from agent.core import routing
 from agent.core.admission import ends_at
 from agent.gateway import body as bodies
-from agent.gateway import own_answers
+from agent.gateway import own_answers, websocket
 from agent.gateway.errors import Refusal
 from agent.gateway.reply import SWALLOW_BYTES, Reply, refusal_of
 from agent.gateway.request import RequestHead
@@ -35,6 +35,7 @@ class Exchange(Reply):
         "_buffer",
         "_connecting",
         "_multipart",
+        "_opening",
         "_pending",
         "_scanner",
         "_up_length",
@@ -47,6 +48,7 @@ class Exchange(Reply):
         self._scanner: bodies.ModelScanner | None = None
         self._multipart = head.content_type[:19].lower() == b"multipart/form-data"
         self._up_length: int | None = None
+        self._opening = False  # a WebSocket is asked for
         self._connecting: asyncio.Task[None] | None = None
 
     # the request, as it comes
@@ -69,6 +71,8 @@ class Exchange(Reply):
             self.refuse(refusal)
         elif route is not None and route.kind in ("models", "model"):
             self._own(own_answers.models(self))
+        elif route is not None and route.kind == "realtime":
+            self._open_websocket()
         elif head.length is not None and head.length > gateway.body_limit and self._multipart:
             self.refuse(self._too_large())
         elif head.expects_continue and not self.request_complete:
@@ -93,7 +97,7 @@ class Exchange(Reply):
 
     def body_complete(self) -> None:
         self.request_complete = True
-        if self.done:
+        if self.done or self._opening:
             return
         if self._refusal is not None:
             self._write_refusal()
@@ -134,7 +138,13 @@ class Exchange(Reply):
 
     def client_gone(self) -> None:
         """In whatever phase: the engine's work for it ends at once."""
-        self._finish("client_gone")
+        self._finish("ok" if self.is_websocket else "client_gone")
+
+    def from_client(self, data: bytes) -> None:
+        """Bytes behind the head of a request for a WebSocket."""
+        self.bytes_in += len(data)
+        if not self.done and self.endpoint is not None:
+            self._send_raw(data)
 
     # routing
 
@@ -183,6 +193,20 @@ class Exchange(Reply):
 
     # the engine
 
+    def _open_websocket(self) -> None:
+        head = self.head
+        assert head.route is not None
+        self._opening = self._close = True
+        found = bodies.Found(websocket.model_of(head.query))
+        if not self._route(found) or self.endpoint is None:
+            return
+        query = head.query
+        if found.model is not None and found.model != self.endpoint.model:
+            query = websocket.with_model(query, self.endpoint.model)
+        ours = b"X-Request-Id: %b\r\n\r\n" % self.id.encode()
+        line = b"GET %b%b HTTP/1.1\r\n" % (head.route.path, query)
+        self._dial_with([b"".join((line, self.endpoint.upgrade_head, *head.passed, ours))])
+
     def _connect(self, data: bytes, length: int | None) -> None:
         endpoint = self.endpoint
         assert endpoint is not None
@@ -195,25 +219,31 @@ class Exchange(Reply):
                 data += b"0\r\n\r\n"
         else:
             framing = b"Content-Length: %d\r\n" % length
-        self._pending = [
-            b"".join(
-                (
-                    b"POST ",
-                    self.head.route.path,
-                    self.head.query,
-                    b" HTTP/1.1\r\n",
-                    endpoint.request_head,
-                    *self.head.passed,
-                    framing,
-                    b"X-Request-Id: ",
-                    self.id.encode(),
-                    b"\r\n\r\n",
-                    data,
+        self._dial_with(
+            [
+                b"".join(
+                    (
+                        b"POST ",
+                        self.head.route.path,
+                        self.head.query,
+                        b" HTTP/1.1\r\n",
+                        endpoint.request_head,
+                        *self.head.passed,
+                        framing,
+                        b"X-Request-Id: ",
+                        self.id.encode(),
+                        b"\r\n\r\n",
+                        data,
+                    )
                 )
-            )
-        ]
+            ]
+        )
+
+    def _dial_with(self, pending: list[bytes]) -> None:
+        assert self.endpoint is not None
+        self._pending = pending
         self.upstream = Upstream(self)
-        self._connecting = self.gateway.loop.create_task(self._dial(endpoint, self.upstream))
+        self._connecting = self.gateway.loop.create_task(self._dial(self.endpoint, self.upstream))
 
     async def _dial(self, endpoint: Endpoint, upstream: Upstream) -> None:
         loop = self.gateway.loop

@@ -35,8 +35,8 @@ def door(exchange: Reply) -> Refusal | None:
     if head.method not in routes.allowed(route):
         said = " or ".join(m.decode() for m in routes.allowed(route))
         return Refusal(405, "method_not_allowed", f"{head.method.decode()} is not possible here; use {said}.")
-    if route.kind == "realtime":
-        return Refusal(501, "not_supported", "WebSockets (/v1/realtime) are not passed on by this version.")
+    if route.kind == "realtime" and (not head.websocket or head.has_body):
+        return Refusal(400, "invalid_request", "This is a WebSocket's address: send 'Upgrade: websocket'.")
     if route.kind == "metrics":
         return Refusal(403, "forbidden", "Metrics are for administrators' keys, or for the node itself.")
     if head.channel and gateway.node:
@@ -45,7 +45,7 @@ def door(exchange: Reply) -> Refusal | None:
         return Refusal(400, "invalid_request", "The path and X-SlotServe-Channel name different channels.")
     if head.channel and not routes.CHANNEL.fullmatch(head.channel):
         return Refusal(400, "invalid_request", "X-SlotServe-Channel is not a channel's name.", param="channel")
-    if route.kind == "engine" and gateway.stopping:
+    if route.kind in ("engine", "realtime") and gateway.stopping:
         return Refusal(503, "restarting", "This gateway process is being replaced; try again.", retry_after=1)
     return None
 

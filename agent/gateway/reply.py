@@ -16,6 +16,7 @@ from agent.gateway.keys import Key
 from agent.gateway.request import RequestHead
 from agent.gateway.table import Endpoint
 from agent.gateway.upstream import Answer, Upstream
+from agent.gateway.websocket import close_frame
 
 if TYPE_CHECKING:
     from agent.gateway.connection import ClientConnection
@@ -79,6 +80,11 @@ class Reply:
         self._refusal: Refusal | None = None
         self._heard = (-1, self.begun)  # bytes of the answer at an earlier look at the engine, and when it was
         self._close = not head.keep_alive
+
+    @property
+    def is_websocket(self) -> bool:
+        """It was one from the answer's head on."""
+        return self.answer is not None and self.answer.mode == "frames"
 
     # refusals and own answers
 
@@ -161,7 +167,9 @@ class Reply:
         parts.append(b"X-Request-Id: " + self.id.encode() + b"\r\n")
         if answer.head.sse:
             parts.append(b"Cache-Control: no-cache\r\nX-Accel-Buffering: no\r\n")
-        if answer.mode == "length":
+        if answer.mode == "frames":
+            parts.append(b"Connection: Upgrade\r\nUpgrade: websocket\r\n")
+        elif answer.mode == "length":
             parts.append(b"Content-Length: %d\r\n" % answer.left)
         elif answer.mode in ("chunked", "close"):
             if client_http10:
@@ -170,7 +178,7 @@ class Reply:
                 self._close = True
             else:
                 parts.append(b"Transfer-Encoding: chunked\r\n")
-        if self._close or not self.request_complete:
+        if answer.mode != "frames" and (self._close or not self.request_complete):
             self._close = True
             parts.append(b"Connection: close\r\n")
         parts.append(b"\r\n")
@@ -206,7 +214,7 @@ class Reply:
     def _after(self, answer: Answer) -> None:
         if answer.over:
             self._finish("ok" if self.status < 400 else "engine_error")
-        elif self.cut_by is not None and answer.head.sse and answer.boundary:
+        elif self.cut_by is not None and answer.may_tell:
             self._end_stream(self.cut_by)
         elif self.connection.paused:
             self.pause_engine()
@@ -218,7 +226,7 @@ class Reply:
         answer = self.answer
         if answer is None:
             self.engine_unreachable(502)
-        elif not broken and answer.mode in ("close", "raw"):
+        elif not broken and answer.mode in ("close", "raw", "frames"):
             if answer.mode == "close":
                 self.connection.transport.write(b"0\r\n\r\n")
             self._finish("ok" if self.status < 400 else "engine_error")
@@ -231,7 +239,7 @@ class Reply:
 
     def check_engine(self, now: float) -> None:
         """Gives the engine up when it has said nothing for too long (unless the client does not read, or still sends)."""
-        waits = self.request_complete and not self.connection.paused
+        waits = self.request_complete and not self.connection.paused and not self.is_websocket
         if self._heard[0] != self.bytes_out or not waits:
             self._heard = self.bytes_out, now
         elif now - self._heard[1] > self.gateway.idle_seconds:
@@ -256,7 +264,7 @@ class Reply:
             self.refuse(refusal, close=True)
             return
         self.cut_by = refusal
-        if answer.head.sse and answer.boundary and answer.mode != "length":
+        if answer.may_tell:
             self._end_stream(refusal)
         else:
             self.gateway.loop.call_later(CUT_SECONDS, self._abort, "cut")
@@ -265,7 +273,7 @@ class Reply:
         answer = self.answer
         assert answer is not None
         anthropic = self.head.route is not None and self.head.route.anthropic
-        event = errors.event(refusal, self.id, anthropic)
+        event = close_frame(refusal) if answer.mode == "frames" else errors.event(refusal, self.id, anthropic)
         if answer.mode in ("chunked", "close"):
             event = b"%x\r\n%b\r\n0\r\n\r\n" % (len(event), event)
         self.connection.transport.write(event)

@@ -14,9 +14,8 @@ from agent.gateway.errors import Refusal, bad_request
 
 HEAD_LIMIT = 32 * 1024
 _HOST = re.compile(rb"[A-Za-z0-9._~!$&'()*+,;=%\[\]:-]*")
-_DROP, _HOST_HEADER, _LENGTH, _CODING, _AUTHORIZATION, _X_API_KEY, _CONNECTION, _CHANNEL, _EXPECT, _TYPE, _FORWARDED = (
-    range(11)
-)
+_DROP, _HOST_HEADER, _LENGTH, _CODING, _AUTHORIZATION, _X_API_KEY, _CONNECTION, _CHANNEL, _EXPECT, _TYPE = range(10)
+_FORWARDED, _UPGRADE = 10, 11
 _SPECIAL = {
     b"host": _HOST_HEADER,
     b"content-length": _LENGTH,
@@ -29,6 +28,7 @@ _SPECIAL = {
     b"content-type": _TYPE,
     b"x-forwarded-for": _FORWARDED,
     b"forwarded": _FORWARDED,
+    b"upgrade": _UPGRADE,
 } | dict.fromkeys(
     (
         b"keep-alive",
@@ -36,7 +36,6 @@ _SPECIAL = {
         b"proxy-authorization",
         b"te",
         b"trailer",
-        b"upgrade",
         b"http2-settings",
         b"accept-encoding",
         b"cookie",
@@ -51,7 +50,7 @@ _SPECIAL = {
 
 @dataclass(slots=True)
 class RequestHead:
-    """A head that may go on. `length` None and not `chunked`: no body."""
+    """A head that may go on. `length` None and not `chunked`: no body. `websocket`: it asks for one."""
 
     method: bytes
     target: bytes
@@ -67,6 +66,7 @@ class RequestHead:
     expects_continue: bool = False
     content_type: bytes = b""
     forwarded: bool = False
+    websocket: bool = False
     route: routes.Route | None = None
     query: bytes = b""
 
@@ -88,6 +88,7 @@ def read(
         return head, Refusal(505, "http_version_not_supported", f"HTTP/{version} is not spoken here; use HTTP/1.1.")
     hop: list[bytes] | None = None
     hosts = 0
+    upgrade = b""
     for name, value in headers:
         key = name.lower()
         kind = _SPECIAL.get(key)
@@ -112,6 +113,7 @@ def read(
             head.x_api_key = value
         elif kind == _CONNECTION:
             tokens = [t.strip().lower() for t in value.split(b",")]
+            head.websocket = head.websocket or b"upgrade" in tokens
             hop = (hop or []) + [t for t in tokens if t not in (b"keep-alive", b"close", b"upgrade", b"")]
         elif kind == _CODING:
             if value.strip().lower() != b"chunked" or head.chunked or head.http10:
@@ -123,9 +125,12 @@ def read(
             if value.strip().lower() != b"100-continue":
                 return head, Refusal(417, "expectation_failed", "Of expectations only '100-continue' is understood.")
             head.expects_continue = not head.http10
+        elif kind == _UPGRADE:
+            upgrade = value.strip().lower()
         elif kind == _FORWARDED:
             head.forwarded = True
             head.passed.append(name + b": " + value + b"\r\n")
+    head.websocket = head.websocket and upgrade == b"websocket" and method == b"GET" and version == "1.1"
     if hop:
         head.passed = [x for x in head.passed if x.partition(b":")[0].lower() not in hop]
     if hosts > 1 or (hosts == 0 and not head.http10):

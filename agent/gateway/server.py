@@ -14,6 +14,8 @@ from collections.abc import Callable, Mapping
 from itertools import count
 from typing import Any
 
+from agent.core.admission import may_use
+from agent.core.types import access_at, step_at
 from agent.gateway.access_log import AccessLog
 from agent.gateway.clock import Clock
 from agent.gateway.connection import ClientConnection
@@ -231,6 +233,18 @@ class Gateway:
                     expiring = True
         self._expiring = expiring
 
+    def _end_websockets(self) -> None:
+        """Of others, when a reservation has run for as long as a drain lasts: they have no end of their own."""
+        now = self.clock.now_ms()
+        for channel, running in self._running.items():
+            view = self.table.views.get(channel)
+            access = access_at(step_at(view.steps, now), now) if view is not None and running else None
+            if view is None or access is None or now < access.start + view.drain * 1000:
+                continue
+            for exchange in tuple(running):
+                if exchange.is_websocket and exchange.key is not None and not may_use(access, exchange.key.caller):
+                    exchange.cut(Refusal(503, "gpu_reserved", f"Channel {channel} is reserved for somebody else now."))
+
     def _report(self, channel: str) -> None:
         """Tells the agent the counts: at once while the channel is closed (somebody waits for zero), else soon."""
         if self.send is None:
@@ -257,6 +271,7 @@ class Gateway:
             self._cut_dead_keys()
         self._access_log.flush()
         self.send_usage()
+        self._end_websockets()
         if now - self._swept > SWEEP_SECONDS:
             self._swept = now
             for connection in tuple(self.connections):

@@ -27,6 +27,7 @@ class Endpoint:
     port: int
     model: str  # what `model` must say upstream
     request_head: bytes  # headers that every request to it gets
+    upgrade_head: bytes  # the same for a WebSocket
     answer_head: bytes  # headers that every answer from it gets
 
 
@@ -136,12 +137,14 @@ def _endpoint(channel: str, row: Mapping[str, Any]) -> Endpoint:
     model = str(row["model"])
     key = str(row.get("engine_key") or "")
     authorization = f"Authorization: Bearer {key}\r\n" if key else ""
+    host = f"Host: {channel}.slotserve\r\n"
     return Endpoint(
         socket=row.get("socket") or None,
         host=str(row.get("host") or "127.0.0.1"),
         port=int(row.get("port") or 0),
         model=str(row.get("served_name") or model),
-        request_head=f"Host: {channel}.slotserve\r\nConnection: close\r\n{authorization}".encode(),
+        request_head=f"{host}Connection: close\r\n{authorization}".encode(),
+        upgrade_head=f"{host}Connection: Upgrade\r\nUpgrade: websocket\r\n{authorization}".encode(),
         answer_head=f"X-SlotServe-Channel: {channel}\r\nX-SlotServe-Model: {header_text(model)}\r\n".encode(),
     )
 

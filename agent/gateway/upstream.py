@@ -7,29 +7,34 @@ import logging
 from typing import TYPE_CHECKING, Any, Literal
 
 from agent.gateway.framing import HEAD_LIMIT, AnswerHead, Chunks, FramingError, parse_head
+from agent.gateway.websocket import Frames
 
 if TYPE_CHECKING:
     from agent.gateway.exchange import Exchange
 
 log = logging.getLogger(__name__)
 WRITE_BUFFER = 256 * 1024
-Mode = Literal["none", "length", "chunked", "close", "strip", "raw"]
+Mode = Literal["none", "length", "chunked", "close", "strip", "raw", "frames"]
 
 
 class Answer:
     """An answer's head and how its body goes to the client.
 
     none: no body. length: counted. chunked: as it came. close: the engine ends it by closing, the client gets chunks.
-    strip: the engine's chunks without their framing, raw: until the close (both for HTTP/1.0 clients).
+    strip: the engine's chunks without their framing, raw: until the close (both for HTTP/1.0 clients). frames: a
+    WebSocket's.
     """
 
-    __slots__ = ("_chunks", "_tail", "head", "left", "mode", "over", "plain")
+    __slots__ = ("_chunks", "_frames", "_tail", "head", "left", "mode", "over", "plain")
 
     def __init__(self, head: AnswerHead) -> None:
         self.head = head
         self.left = head.length or 0
         self.mode: Mode
-        if head.status in (204, 304):
+        self._frames: Frames | None = None
+        if head.status == 101:
+            self.mode, self._frames = "frames", Frames()
+        elif head.status in (204, 304):
             self.mode = "none"
         elif head.chunked:
             self.mode = "chunked"
@@ -41,6 +46,13 @@ class Answer:
         self._chunks = Chunks()
         self.plain = self._chunks if self.mode == "chunked" else None  # chunks that go through as they come
         self._tail = b"\n\n"
+
+    @property
+    def may_tell(self) -> bool:
+        """Whether a last word of the gateway's own fits in here: between two events or two frames."""
+        if self._frames is not None:
+            return self._frames.boundary
+        return self.head.sse and self.mode not in ("length", "none") and self.boundary
 
     @property
     def boundary(self) -> bool:
@@ -68,6 +80,8 @@ class Answer:
             return data
         if mode == "none":
             return b""
+        if self._frames is not None:
+            return data[: self._frames.feed(data, cut)]
         if cut and (end := data.find(b"\n\n")) >= 0:
             data = data[: end + 2]
         self._tail = (self._tail + data)[-4:]
@@ -135,7 +149,9 @@ class Upstream(asyncio.Protocol):
                 return
             head = parse_head(data[:end])
             data = data[end + 4 :]
-            if not 100 <= head.status < 200:
+            if head.status == 101 and not exchange.head.websocket:
+                raise FramingError("an upgrade that nobody asked for")
+            if not 100 <= head.status < 200 or head.status == 101:
                 break
         self._head = b""
         exchange.answer_begins(Answer(head), data)

@@ -21,6 +21,7 @@ class Seen:
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
     gone: asyncio.Event = field(default_factory=asyncio.Event)
+    later: bytearray = field(default_factory=bytearray)  # what came behind the request
 
     @property
     def path(self) -> str:
@@ -130,8 +131,8 @@ class StubEngine:
     @staticmethod
     async def _watch(seen: Seen) -> None:
         try:
-            while await seen.reader.read(65536):
-                pass
+            while data := await seen.reader.read(65536):
+                seen.later += data
         except ConnectionError:
             pass  # a reset is as good an end as any
         seen.gone.set()
