@@ -122,6 +122,8 @@ class StubEngine:
                 await self.behaviour(seen)
             finally:
                 watcher.cancel()
+                if writer.transport.is_closing():
+                    seen.gone.set()  # a write was the first to notice
         except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
             pass  # the gateway went away, or the test is over
         finally:
