@@ -16,6 +16,7 @@ from hypothesis import settings
 
 from controller.cli import demo_parts
 from controller.cli.demo_parts import LlamaServer
+from tests.nginx import find_nginx
 from tests.parts import SIMULATED, locked
 
 # A busy machine is no failing example.
@@ -73,6 +74,16 @@ def small_model() -> Path:
 def simulated_command() -> tuple[str, ...]:
     """The simulated engine's program; arguments as llama-server's."""
     return SIMULATED
+
+
+@pytest.fixture(scope="session")
+def nginx() -> str:
+    """The real nginx's program (see tests/nginx.py)."""
+    found = find_nginx()
+    if found is None:
+        _cannot_be_had("nginx", "not installed; Debian has it as nginx-light")
+    assert found is not None
+    return found
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.fuzz.cases import Case
 
-CHAT = b"POST /v1/chat/completions HTTP/1.1\r\nHost: g\r\nAuthorization: Bearer sk-ss-fuzz\r\n"
+CHAT = b"POST /v1/chat/completions HTTP/1.1\r\nHost: g\r\nAuthorization: Bearer sk-ss-tomas\r\n"
 GOOD = CHAT + b'Content-Length: 16\r\n\r\n{"model":"auto"}'
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 

@@ -16,7 +16,7 @@ from typing import Any
 from agent.gateway.access_log import AccessLog
 from agent.gateway.server import Gateway
 
-KEY = b"sk-ss-fuzz"
+KEY = b"sk-ss-tomas"
 MODEL = "the-model"
 NOW = 1_800_000_000_000
 
