@@ -145,7 +145,8 @@ def test_a_worker_started_during_the_stop_is_found(shim: Any) -> None:
     s = shim("--late-worker")
     pid = s.until_up()
     s.process.send_signal(signal.SIGTERM)
-    wait_until((s.folder / "worker").exists, what="the engine answers SIGTERM with a new worker")
+    file = s.folder / "worker"
+    wait_until(lambda: file.exists() and file.read_text(), what="the engine answers SIGTERM with a new worker")
     assert s.stop(timeout=0.0) < 3, "a second request may shorten the time-out"
     assert not pid_alive(pid)
     assert not pid_alive(s.worker())
