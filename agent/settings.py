@@ -121,6 +121,11 @@ class AgentSettings(BaseSettings):
     gateway_idle_seconds: float = Field(
         3600, gt=0, description="An engine that says nothing for so long is given up on: 504, or the stream is ended"
     )
+    metrics_address: str | None = Field(
+        None,
+        description="Where /metrics is served, to anybody: host:port; not set: at the gateway's own address, "
+        "to this machine and to administrators' keys",
+    )
     scan_seconds: float = Field(10.0, gt=0, description="How often the model folders are looked at")
 
     @property

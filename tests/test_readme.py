@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from agent.settings import AgentSettings
 from controller.settings import Settings
 
 README = (Path(__file__).parent.parent / "README.md").read_text()
@@ -18,12 +19,18 @@ def shown(default: object) -> str:
         return str(int(default))
     if isinstance(default, float) and default.is_integer():
         return str(int(default))
-    return str(default) or "—"
+    return "—" if default is None else str(default) or "—"
 
 
 @pytest.mark.parametrize("name", sorted(Settings.model_fields))
 def test_every_setting_stands_in_the_table(name: str) -> None:
     field = Settings.model_fields[name]
+    assert f"| `SLOTSERVE_{name.upper()}` | {shown(field.default)} | {field.description} |" in README
+
+
+@pytest.mark.parametrize("name", sorted(AgentSettings.model_fields))
+def test_every_setting_of_a_node_stands_in_the_table(name: str) -> None:
+    field = AgentSettings.model_fields[name]
     assert f"| `SLOTSERVE_{name.upper()}` | {shown(field.default)} | {field.description} |" in README
 
 

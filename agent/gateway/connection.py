@@ -42,6 +42,7 @@ class ClientConnection(asyncio.Protocol):
         "_parser",
         "_url",
         "exchange",
+        "for_metrics",
         "gateway",
         "last_read",
         "paused",
@@ -49,8 +50,9 @@ class ClientConnection(asyncio.Protocol):
         "transport",
     )
 
-    def __init__(self, gateway: Gateway) -> None:
+    def __init__(self, gateway: Gateway, for_metrics: bool = False) -> None:
         self.gateway = gateway
+        self.for_metrics = for_metrics
         self.transport: Any = None
         self.exchange: Exchange | None = None
         self.paused = False  # the client reads more slowly than the engine writes

@@ -14,12 +14,13 @@ import signal
 import socket
 import stat
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import uvloop
 
 from agent.gateway.access_log import AccessLog
+from agent.gateway.connection import ClientConnection
 from agent.gateway.link import keep_linked, load_saved
 from agent.gateway.reply import CUT_SECONDS
 from agent.gateway.server import BODY_LIMIT, ENGINE_IDLE_SECONDS, Gateway
@@ -41,6 +42,7 @@ def run(settings: AgentSettings, listen: Sequence[str] | None = None) -> int:
     try:
         node = read_node_file(settings.node_file)
         sockets = handed_over() or [bind(a) for a in listen or node.gateway.listen]
+        metrics = bind(settings.metrics_address, "SLOTSERVE_METRICS_ADDRESS") if settings.metrics_address else None
     except (NodeFileError, ListenError) as err:
         print(f"slotserve-agent gateway: {err}", file=sys.stderr)
         return 1
@@ -54,6 +56,7 @@ def run(settings: AgentSettings, listen: Sequence[str] | None = None) -> int:
                 linger=settings.gateway_linger_seconds,
                 body_limit=int(settings.gateway_body_limit_mb * 1024 * 1024),
                 idle_seconds=settings.gateway_idle_seconds,
+                metrics=metrics,
                 access_log=AccessLog(settings.log_format == "json", settings.log_level.lower() in ("info", "debug")),
             )
         )
@@ -68,15 +71,26 @@ async def serve(
     linger: float | None = None,
     body_limit: int = BODY_LIMIT,
     idle_seconds: float = ENGINE_IDLE_SECONDS,
+    metrics: socket.socket | None = None,
     access_log: AccessLog | None = None,
 ) -> int:
-    """Serves on listening sockets until SIGTERM or SIGINT (twice: at once). `linger` None: as the agent says."""
+    """Serves on listening sockets until SIGTERM or SIGINT (twice: at once). `linger` None: as the agent says; `metrics`:
+    a socket for them alone."""
     loop = asyncio.get_running_loop()
-    gateway = Gateway(loop, node=node, body_limit=body_limit, idle_seconds=idle_seconds, access_log=access_log)
+    gateway = Gateway(
+        loop,
+        node=node,
+        body_limit=body_limit,
+        idle_seconds=idle_seconds,
+        metrics_apart=metrics is not None,
+        access_log=access_log,
+    )
     load_saved(gateway, state_dir)
     gateway.usage.find(state_dir / "gateway")
     link = loop.create_task(keep_linked(gateway, run_dir / "agent.sock"))
-    servers = [await _server(loop, gateway, s) for s in sockets]
+    servers = [await _server(loop, gateway.connection, s) for s in sockets]
+    if metrics is not None:
+        servers.append(await _server(loop, gateway.metrics_connection, metrics))
     gc.freeze()  # what is there now stays; requests leave few cycles, so they are looked for seldom
     gc.set_threshold(20_000, 20, 50)
     for each in sockets:
@@ -110,14 +124,14 @@ async def serve(
     return 0
 
 
-def bind(address: str) -> socket.socket:
+def bind(address: str, setting: str = "gateway.listen") -> socket.socket:
     """A listening socket for host:port, [v6]:port or unix:/path. Raises ListenError."""
     try:
         if address.startswith("unix:"):
             return _bind_unix(address.removeprefix("unix:"))
         host, colon, port = address.rpartition(":")
         if not colon or not port.isdigit() or int(port) > 65535:
-            raise ListenError(f"gateway.listen: {address!r} is not host:port, [v6]:port or unix:/path")
+            raise ListenError(f"{setting}: {address!r} is not host:port, [v6]:port or unix:/path")
         host = host.removeprefix("[").removesuffix("]")
         family, kind, proto, _, where = socket.getaddrinfo(
             host or None, int(port), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -134,7 +148,7 @@ def bind(address: str) -> socket.socket:
         raise
     except (OSError, OverflowError) as err:
         reason = getattr(err, "strerror", None) or err
-        raise ListenError(f"gateway.listen: cannot listen on {address!r}: {reason}") from err
+        raise ListenError(f"{setting}: cannot listen on {address!r}: {reason}") from err
 
 
 def handed_over() -> list[socket.socket]:
@@ -167,7 +181,9 @@ def _bind_unix(path: str) -> socket.socket:
     return server
 
 
-async def _server(loop: asyncio.AbstractEventLoop, gateway: Gateway, sock: socket.socket) -> asyncio.AbstractServer:
+async def _server(
+    loop: asyncio.AbstractEventLoop, connection: Callable[[], ClientConnection], sock: socket.socket
+) -> asyncio.AbstractServer:
     if sock.family == socket.AF_UNIX:
-        return await loop.create_unix_server(gateway.connection, sock=sock, backlog=BACKLOG)
-    return await loop.create_server(gateway.connection, sock=sock, backlog=BACKLOG)
+        return await loop.create_unix_server(connection, sock=sock, backlog=BACKLOG)
+    return await loop.create_server(connection, sock=sock, backlog=BACKLOG)

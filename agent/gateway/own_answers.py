@@ -22,7 +22,9 @@ def allowed(route: routes.Route) -> tuple[bytes, ...]:
 def door(exchange: Reply) -> Refusal | None:
     """Why a request is refused before its body is read; None where it may come in. Without a key everything is 401."""
     head, route, gateway = exchange.head, exchange.head.route, exchange.gateway
-    if exchange.key is None:
+    if exchange.connection.for_metrics and (route is None or route.kind != "metrics"):
+        return Refusal(404, "not_found", "Here is only /metrics.")
+    if exchange.key is None and not exchange.connection.for_metrics:
         if head.key and not gateway.keys.known:
             return Refusal(
                 503, "not_ready", "This gateway does not know any keys yet; try again shortly.", retry_after=5
@@ -37,6 +39,8 @@ def door(exchange: Reply) -> Refusal | None:
         return Refusal(405, "method_not_allowed", f"{head.method.decode()} is not possible here; use {said}.")
     if route.kind == "realtime" and (not head.websocket or head.has_body):
         return Refusal(400, "invalid_request", "This is a WebSocket's address: send 'Upgrade: websocket'.")
+    if route.kind == "metrics" and gateway.metrics_apart:
+        return Refusal(404, "not_found", "Metrics have an address of their own on this node.")
     if route.kind == "metrics":
         return Refusal(403, "forbidden", "Metrics are for administrators' keys, or for the node itself.")
     if head.channel and gateway.node:
@@ -81,9 +85,12 @@ def metrics(exchange: Reply) -> tuple[int, bytes, bytes]:
 
 
 def may_see_metrics(exchange: Reply) -> bool:
-    """Administrators' keys, and whoever calls from the node itself (not through a proxy on it)."""
+    """Administrators' keys, and whoever calls from the node itself (not through a proxy on it); everybody at the address
+    that is for them alone, and then nobody elsewhere."""
     if exchange.head.method not in (b"GET", b"HEAD"):
         return False
+    if exchange.gateway.metrics_apart:
+        return exchange.connection.for_metrics
     if exchange.key is not None and exchange.key.caller.role == "admin":
         return True
     if exchange.head.forwarded:

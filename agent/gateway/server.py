@@ -46,6 +46,7 @@ class Gateway:
         node: str = "",
         body_limit: int = BODY_LIMIT,
         idle_seconds: float = ENGINE_IDLE_SECONDS,
+        metrics_apart: bool = False,
         access_log: AccessLog | None = None,
     ) -> None:
         self.loop = loop
@@ -53,6 +54,7 @@ class Gateway:
         self.id = f"{os.getpid()}-{secrets.token_hex(4)}"
         self.body_limit = body_limit
         self.idle_seconds = idle_seconds
+        self.metrics_apart = metrics_apart  # /metrics has an address of its own
         self.table = Table()
         self.keys = Keys()
         self.clock = Clock()
@@ -81,6 +83,10 @@ class Gateway:
     def connection(self) -> ClientConnection:
         """The factory for asyncio's servers."""
         return ClientConnection(self)
+
+    def metrics_connection(self) -> ClientConnection:
+        """The same for the address of /metrics, where nothing else is to be had."""
+        return ClientConnection(self, for_metrics=True)
 
     def next_id(self) -> str:
         return f"{self._id_prefix}{next(self._ids):08x}"
@@ -164,7 +170,7 @@ class Gateway:
         refusal = Refusal(
             503,
             "model_switching",
-            f"Channel {channel} is switching; this request was cut off at the end of the drain.",
+            f"Channel {channel} is switching; this request could not be finished before.",
             retry_after=max(1, after),
         )
         for exchange in tuple(self._running.get(channel, ())):

@@ -21,7 +21,7 @@ import httpx
 import pytest
 
 from agent.gateways import Gateways
-from tests.fakes.gateway_rig import Rig, chat, read_answer, step, target
+from tests.fakes.gateway_rig import Rig, chat, read_answer, secret, step, target
 from tests.fakes.stub_engine import StubEngine, stream_for_ever
 from tests.parts import Child, start, wait_until
 
@@ -170,6 +170,27 @@ def test_linger_comes_with_the_table_and_a_stream_is_told_at_its_end(place: Plac
         await place.engine.stop()
 
     asyncio.run(test())
+
+
+def test_metrics_at_an_address_of_their_own(place: Place) -> None:
+    path = place.folder / "metrics.sock"
+
+    def get(socket: Path, url: str, **headers: str) -> httpx.Response:
+        with httpx.Client(transport=httpx.HTTPTransport(uds=str(socket))) as client:
+            return client.get(f"http://g{url}", headers=headers)
+
+    place.save()
+    with place.gateway(SLOTSERVE_METRICS_ADDRESS=f"unix:{path}"):
+        assert "slotserve_gateway_in_flight" in get(path, "/metrics").text
+        assert get(path, "/v1/models", **{"x-api-key": secret("maya")}).status_code == 404, "nothing else is there"
+        there = place.folder / "gateway.sock"
+        assert get(there, "/metrics").status_code == 401
+        assert get(there, "/metrics", **{"x-api-key": secret("root")}).status_code == 404
+        assert get(there, "/v1/models", **{"x-api-key": secret("maya")}).status_code == 200
+    place.listen("127.0.0.1:0")
+    with place.gateway(SLOTSERVE_METRICS_ADDRESS="nonsense") as child:
+        assert child.wait(5) == 1
+        assert "SLOTSERVE_METRICS_ADDRESS: 'nonsense' is not host:port" in place.log.read_text()
 
 
 def test_usage_outlives_a_gateway_that_ends_while_the_agent_is_away(place: Place) -> None:
