@@ -18,9 +18,9 @@ class Lane:
     def __init__(self, port: int, engine: StubEngine) -> None:
         self.port, self.engine = port, engine
 
-    async def outcome(self, data: bytes, expected: str) -> str:
+    async def outcome(self, data: bytes, expected: str | None) -> str:
         """The answers' statuses ("waits": none, and none comes; "closes": none, and the connection is closed), then how
-        many requests have reached the engine: "400", "200 >1". Waits for `expected` as long as it takes."""
+        many requests have reached the engine: "400", "200 >1". Waits for `expected` as long as it takes; None: until it is quiet."""
         self.engine.seen.clear()
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         got = bytearray()
@@ -43,7 +43,8 @@ class Lane:
             says = self._say(data, bytes(got), ended.is_set())
             if says != said:
                 said, since = says, now
-            settled = now - since > (QUIET_SECONDS if said == expected else PATIENCE_SECONDS)
+            patience = PATIENCE_SECONDS if expected is not None else 3 * QUIET_SECONDS
+            settled = now - since > (QUIET_SECONDS if said == expected else patience)
             if settled or (ended.is_set() and said == expected) or now - begun > 2 * PATIENCE_SECONDS:
                 break
             await asyncio.sleep(0.01)
