@@ -28,6 +28,7 @@ OWNED: Reasons = (
         re.compile(r"VLLM_PORT|VLLM_HOST_IP|VLLM_DP_.*|SGLANG_PORT|SGLANG_GRPC_PORT"),
         "SlotServe chooses the engine's ports",
     ),
+    (re.compile(r"SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION"), "SlotServe asks for the engine's health every second"),
     (re.compile(r"SLOTSERVE_.*"), "it is a setting of SlotServe itself"),
 )
 # Not from a preset; the node's file is an administrator's.

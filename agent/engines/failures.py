@@ -41,9 +41,16 @@ def sign(category: str, pattern: str, words: str | Words) -> Sign:
 
 
 def classify(
-    lines: Sequence[str], ended: Ended, values: Values, signs: Sequence[Sign], *, kills_itself: bool = False
+    lines: Sequence[str],
+    ended: Ended,
+    values: Values,
+    signs: Sequence[Sign],
+    *,
+    kills_itself: bool = False,
+    cause: str = "",
 ) -> Verdict:
-    """The verdict on an engine. `kills_itself`: it ends with SIGKILL when a part of it fails, so -9 says nothing."""
+    """The verdict on an engine. `kills_itself`: it ends with SIGKILL when a part of it fails, so -9 says nothing.
+    `cause`: the line that tells most where no sign is found, for engines that say much after it."""
     if _killed(ended) and not kills_itself:
         return _by_code(lines, ended)
     for candidate in signs:
@@ -53,7 +60,9 @@ def classify(
                 return Verdict(candidate.category, candidate.reason(match, values), tidy(line))
     if ended.timed_out:
         return Verdict("load_timeout", LOAD_TIMEOUT, tidy(_last(lines)))
-    return _by_code(lines, ended)
+    if kills_itself and cause and _killed(ended):
+        return Verdict("crashed", f"a part of the engine failed {_when(ended)}, and it ended itself", tidy(cause))
+    return _by_code([cause] if cause else lines, ended)
 
 
 def lines_of(output: str) -> list[str]:
@@ -62,7 +71,7 @@ def lines_of(output: str) -> list[str]:
 
 
 def tidy(line: str) -> str:
-    """A line without llama.cpp's time and level in front, of bounded length."""
+    """A line without the time, level and process in front, of bounded length."""
     text = _PREFIX.sub("", line).strip()
     return text if len(text) <= DETAIL_CHARS else text[: DETAIL_CHARS - 1] + "…"
 
@@ -73,25 +82,37 @@ def now(values: Values, option: str, unset: str) -> str:
 
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
-_PREFIX = re.compile(r"^\s*\d+\.\d\d\.\d{3}\.\d{3} [A-Z] ")
+_PREFIX = re.compile(
+    r"^\s*\d+\.\d\d\.\d{3}\.\d{3} [A-Z] "  # llama.cpp
+    r"|^(\(\w+ pid=\d+\) )?((DEBUG|INFO|WARNING|ERROR|CRITICAL) [\d-]+ [\d:]+ \[[^\]]*\] ?)?"  # vLLM
+    r"(\[\d{4}-\d\d-\d\d [\d:]+[^\]]*\] )?"  # SGLang
+)
 
 
 def _by_code(lines: Sequence[str], ended: Ended) -> Verdict:
     """Nothing telling was said: the exit status speaks."""
     detail = tidy(next((line for line in lines if _SOUNDS_BAD.search(line)), "") or _last(lines))
     code = ended.code
-    when = "while it served" if ended.was_ready else "before it was ready"
+    when = _when(ended)
     if code is None:
         return Verdict("crashed", f"the engine failed {when}", detail)
     if _killed(ended):
         return Verdict("killed_by_kernel", f"killed {when} (SIGKILL): {KILLED}", detail)
     number = -code if code < 0 else code - 128 if 128 < code < 160 else 0
     if number:
-        reason = _SIGNALS.get(number, "ended by a signal")
-        return Verdict("crashed", f"the engine crashed {when}: {reason} ({_name(number)})", detail)
+        return Verdict("crashed", f"the engine crashed {when}: {by_signal(number)}", detail)
     if code == 127:
         return Verdict("missing_library", NO_PROGRAM, detail)
     return Verdict("crashed", f"the engine ended by itself {when} with exit status {code}", detail)
+
+
+def by_signal(number: int) -> str:
+    """What a signal says about a program that it ended."""
+    return f"{_SIGNALS.get(number, 'ended by a signal')} ({_name(number)})"
+
+
+def _when(ended: Ended) -> str:
+    return "while it served" if ended.was_ready else "before it was ready"
 
 
 def _killed(ended: Ended) -> bool:

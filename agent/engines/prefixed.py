@@ -199,13 +199,14 @@ def _alike(longer: str, name: str) -> bool:
 
 
 def _is_value(options: Options, token: str) -> bool:
-    return token != "--" and _flag(options, token) is None
+    return token != "--" and _flag(options, token) is None and _in_one_piece(options, token) is None
 
 
 def _in_one_piece(options: Options, typed: str) -> tuple[str, ...] | None:
     """`--max-model-len 8192` as one token: nobody means a word by that."""
     key, *value = typed.split(None, 1) or ("",)
-    if not value or (found := _flag(options, key)) is None or not found.meant or found.value is not None:
+    found = _flag(options, key) if value and key != "--" else None
+    if found is None or not found.meant or found.value is not None:
         return None
     count = options.counts.get(found.meant[0], 1)
     return (f"{key}={value[0].strip()}",) if count in (1, "?") else (key, *value[0].split())

@@ -12,6 +12,8 @@ from agent.engines.base import Ended, Place, Prepared, Verdict
 from agent.engines.environment import OFFLINE, engine_environment
 from agent.engines.failures_torch import classify_sglang
 
+# /health would otherwise generate a token, and wait behind other work for up to 20 s; the agent looks every second.
+CHEAP_HEALTH = {"SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION": "0"}
 _KEY = "SlotServe gives the engine a new key at every start"
 _ADDRESS = "SlotServe sets the address, so that calls go through the gateway"
 _TLS = "the gateway ends TLS; the engine is reached on this machine only"
@@ -99,7 +101,7 @@ class Sglang:
         ours = (*names, "--host", place.host, "--port", str(place.port), f"--api-key={place.engine_key}")
         return Prepared(
             command=(*program, *serve, "--model-path", place.model_path, *preset.kept, *ours),
-            env={**OFFLINE, **made},
+            env={**OFFLINE, **made, **CHEAP_HEALTH},
             dropped=(*preset.dropped, *env_dropped),
             unknown=preset.unknown,
             needs_permission=tuple(dict.fromkeys((*preset.permissioned, *env_permissioned))),

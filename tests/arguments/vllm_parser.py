@@ -39,12 +39,12 @@ def main() -> None:
             "elsewhere": sorted(
                 name
                 for name, value in vars(args).items()
-                if name.startswith(OURS) and value != options.get_default(name)
+                if (name == "config" or name.startswith(OURS)) and value != options.get_default(name)
             ),
         }
         try:
             serve.validate(args)
-        except (TypeError, ValueError) as err:
+        except Exception as err:  # noqa: BLE001 (of what else the preset says)
             made["invalid"] = str(err)
         return made
 
@@ -52,7 +52,7 @@ def main() -> None:
 
 
 OURS = (
-    *("ssl_", "root_path", "headless", "api_server_count", "config_", "grpc", "middleware", "data_parallel", "master_"),
+    *("ssl_", "root_path", "headless", "api_server_count", "grpc", "middleware", "data_parallel", "master_"),
     *("nnodes", "node_rank", "device_ids", "omni", "hf_token", "enable_ssl_refresh"),
 )
 

@@ -264,3 +264,96 @@ def test_which_engine_loads_what() -> None:
     assert not can_load("nope", "gguf")
     with pytest.raises(ValueError, match=r"engine: 'nope' is not one of llama\.cpp, vllm"):
         get("nope")
+
+
+@pytest.mark.parametrize(
+    ("engine", "args", "left"),
+    [
+        # a number with a dot would be taken for a part of a JSON value, and eat the next argument
+        ("vllm", ["--revision", "-0.5"], ["--revision=-0.5"]),
+        ("vllm", ["--cudagraph-capture-sizes", "1", "-0.5"], []),
+        # what belongs to a part of a JSON value is put behind everything, ours included
+        ("vllm", ["--ser.x", "stolen"], []),
+        ("vllm", ["--served_model_name.x", "stolen"], []),
+        ("vllm", ["-asc.x", "3"], []),
+        ("vllm", ["--hf-overrides.x"], []),
+        ("vllm", ["--brand.new"], []),
+        ("vllm", ["--no-data-parallel-hybrid-lb"], []),
+        ("vllm", ["-n2"], []),
+        ("vllm", ["-r0"], []),
+        ("vllm", ["-as", "2"], []),
+        ("vllm", ["-d", "2"], []),
+        ("vllm", ["-qawq"], ["-qawq"]),
+        ("vllm", ["--device", "cpu"], []),  # means --device-ids or --device-memory-utilization: no start at all
+        ("vllm", ["--help=all"], []),
+        ("vllm", ["-h"], []),
+        # an option and its value in one piece
+        ("vllm", ["--max-model-len 8k"], ["--max-model-len=8k"]),
+        ("vllm", ["--lora-modules", "a=/x", "--api-key word"], ["--lora-modules", "a=/x"]),
+        ("vllm", ["--lora-modules", "a=/x", "--port 9", "--dtype half"], ["--lora-modules", "a=/x", "--dtype=half"]),
+        ("vllm", ["--lora-modules a=/x b=/y"], ["--lora-modules", "a=/x", "b=/y"]),
+        ("sglang", ["--model-type", "diffusion", "--pipeline-class-name=Flux", "--pipeline", "Flux"], []),
+        ("sglang", ["--sidecar", "m", "--sidecar-args", "[]", "--gated-launch-port", "1"], []),
+        ("sglang", ["--help"], []),
+        ("sglang", ["--tp", "2", "--pipeline-parallel-size", "2"], ["--tp", "2", "--pipeline-parallel-size", "2"]),
+        ("sglang", ["--random-seed", "-1"], ["--random-seed", "-1"]),
+        ("sglang", ["--revision", "-0.5"], ["--revision", "-0.5"]),
+        ("sglang", ["--model-checksum", "--model-checksum", "x"], ["--model-checksum", "--model-checksum", "x"]),
+    ],
+)
+def test_odd_ones(engine: str, args: list[str], left: list[str]) -> None:
+    assert kept(engine, args) == left
+
+
+@pytest.mark.parametrize(
+    ("engine", "args", "needs"),
+    [
+        ("vllm", ["--compilation-config", '{"cudagraph_mode": "FULL"}'], ()),
+        ("vllm", ["--compilation-config", '{"backend": "my.module.compile"}'], ("--compilation-config",)),
+        ("vllm", ["-cc", '{"\\u0062ackend": "my.module.compile"}'], ("-cc",)),
+        ("vllm", ["-cc.backend=my.module.compile"], ("-cc.backend",)),
+        ("vllm", ["--distributed-executor-backend", "mp"], ()),
+        ("vllm", ["--distributed-executor-backend", "my.Executor"], ("--distributed-executor-backend",)),
+        ("vllm", ["--no-trust-remote-code"], ()),
+        ("vllm", ["--logging-config.log_config_file", "/x"], ("--logging-config.log_config_file",)),
+        ("sglang", ["--hicache-storage-backend", "file"], ()),
+        ("sglang", ["--hicache-storage-backend", "dynamic"], ("--hicache-storage-backend",)),
+        ("sglang", ["--delete-ckpt"], ("--delete-ckpt",)),
+    ],
+)
+def test_some_values_need_permission(engine: str, args: list[str], needs: tuple[str, ...]) -> None:
+    assert prepare(engine, args).needs_permission == needs
+
+
+def test_keys_are_not_shown_again() -> None:
+    dropped = prepare("vllm", ["--api-key", "sk-1", "sk-2", "--hf-token=hf_x"]).dropped
+    assert [d.argument for d in dropped] == ["--api-key …", "--hf-token …"]
+
+
+def test_a_key_that_begins_with_a_dash_stays_a_value() -> None:
+    place = Place("/models/q", ("q/w",), "-key", port=4001)
+    assert get("sglang").prepare(("sglang",), (), {}, place, {}).command[-1] == "--api-key=-key"
+
+
+@pytest.mark.parametrize("engine", sorted(OPTIONS))
+def test_no_other_version_could_take_an_option_for_ours(engine: str) -> None:
+    """A known option that begins one of ours would be an abbreviation of it where an engine lacks the known one."""
+    options = OPTIONS[engine]
+    ours = [s for s in options.counts if options.same[s] in options.owned]
+    begin = [s for s in options.counts if options.same[s] not in options.owned and s.startswith("--")]
+    assert [(s, o) for s in begin for o in ours if o.startswith(s)] == []
+
+
+@pytest.mark.parametrize("engine", sorted(OPTIONS))
+def test_every_rule_is_of_an_option_that_there_is(engine: str) -> None:
+    options = OPTIONS[engine]
+    named = {*options.owned, *options.permissioned, *options.secret, *options.telling, *options.glued.values()}
+    assert named - set(options.same.values()) == set()
+
+
+@pytest.mark.parametrize("engine", sorted(OPTIONS))
+def test_engines_stay_off_the_network(engine: str) -> None:
+    made = get(engine).prepare((engine,), (), {}, PORT, {}).env
+    assert {made[n] for n in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "VLLM_NO_USAGE_STATS")} == {"1"}
+    online = get(engine).prepare((engine,), (), {}, PORT, {}, {"HF_HUB_OFFLINE": "0"}).env
+    assert online["HF_HUB_OFFLINE"] == "0", "the node's file is the administrator's"
