@@ -50,6 +50,7 @@ class Gateways:
         self._settings: dict[str, Any] = {"show_holders": "users", "drain_seconds": 30.0, "stop_timeout_seconds": 30.0}
         self._entries: dict[str, dict[str, Any]] = {}
         self._keys: dict[str, dict[str, Any]] | None = None
+        self._figures = ""
         self._links: set[GatewayLink] = set()
         self._away: dict[str, GatewayAway] = {}  # by gateway id: it runs, as far as is known, but is not connected
         self._barriers: dict[str, str] = {}  # channel: its last barrier
@@ -171,6 +172,12 @@ class Gateways:
         self._write("keys.json", message)
         self._tell_all(message)
 
+    def set_figures(self, text: str) -> None:
+        """What /metrics says beside the gateway's own."""
+        if text != self._figures:
+            self._figures = text
+            self._tell_all({"type": "figures", "text": text})
+
     def set_settings(self, settings: Mapping[str, Any]) -> None:
         """show_holders, drain_seconds, stop_timeout_seconds, gateway_linger_seconds: those that are given."""
         new = {**self._settings, **settings}
@@ -243,6 +250,8 @@ class Gateways:
             link.send(self._table())
         if self._keys is not None:
             link.send({"type": "keys", "keys": self._keys})
+        if self._figures:
+            link.send({"type": "figures", "text": self._figures})
         for channel, barrier in self._barriers.items():
             link.ask(channel, barrier)
         await self._notify()

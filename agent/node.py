@@ -59,6 +59,11 @@ class Node:
         self._disks = Aside("model folders")
         self._uuids: dict[str, tuple[str, ...]] = {}
 
+    @property
+    def gpus(self) -> tuple[Gpu, ...]:
+        """As seen last."""
+        return self._seen
+
     # --- for the link -----------------------------------------------------------------------------------------------
 
     def hello(self) -> fleet_pb2.Hello:

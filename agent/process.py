@@ -17,6 +17,7 @@ from typing import Any
 from agent import control
 from agent.channels import ChannelTask
 from agent.clock import NodeClock
+from agent.figures import Figures
 from agent.files import write_private
 from agent.gateways import Gateways
 from agent.link import Link
@@ -56,6 +57,7 @@ class Agent:
         self.clock = NodeClock(state.folder / "clock.json")
         self.gpus, self.models = Gpus(), ModelIndex(file.channels)
         self.gateways = Gateways(state.folder, settings.run_dir, self._usage)
+        self.figures = Figures()
         self.gateways.on_in_flight = lambda _: self.link.status_changed()
         self.gateways.set_clock(self.clock.anchor())
         self.runtimes = {
@@ -114,10 +116,18 @@ class Agent:
             now=self.clock.now_ms,
             load_retry=lambda: self._state.load_retry(name),
             save_retry=lambda record: self._state.save_retry(name, record),
-            on_status=lambda _: self.link.status_changed(),
-            on_load_result=lambda fields: self.link.load_result(fleet_pb2.LoadResult(**fields)),
+            on_status=self._on_status,
+            on_load_result=self._on_load_result,
             on_event=lambda fields: self.link.event(fleet_pb2.Event(**fields)),
         )
+
+    def _on_status(self, fields: dict[str, Any]) -> None:
+        self.figures.status(fields)
+        self.link.status_changed()
+
+    def _on_load_result(self, fields: dict[str, Any]) -> None:
+        self.figures.load_result(fields)
+        self.link.load_result(fleet_pb2.LoadResult(**fields))
 
     async def _stop_undeclared(self) -> None:
         """Engines of channels that the node's file no longer has hold GPUs of others, and nobody else would stop them."""
@@ -154,9 +164,10 @@ class Agent:
         return self._status()
 
     async def _write_status(self) -> None:
-        """status.json, for people when the agent is gone."""
+        """status.json, for people when the agent is gone; and the figures for /metrics."""
         shown: dict[str, Any] = {}
         while True:
+            self.gateways.set_figures(self.figures.text(self.node.gpus))
             said = self._status()
             if {**said, "at_ms": 0} != shown:
                 shown = {**said, "at_ms": 0}

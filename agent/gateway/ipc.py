@@ -12,6 +12,7 @@ agent -> gateway
     {"type": "keys", "keys": {sha256: {"id", "user_id", "user_name", "role", "expires_at_ms"}}}     whole
     {"type": "close", "channel": str, "barrier": str}      close it to new requests, then answer `closed`
     {"type": "cut", "channel": str, "retry_after": int}    the drain is over: end what still runs
+    {"type": "figures", "text": str}              the agent's part of /metrics, whole; forgotten when the agent is away
     {"type": "usage_taken", "ids": [str]}                  usage rows the agent has written down
 
 gateway -> agent

@@ -16,6 +16,7 @@ class Metrics:
 
     def __init__(self, in_flight: Mapping[str, int], phases: Callable[[], Mapping[str, str]] = dict) -> None:
         self._in_flight, self._phases = in_flight, phases
+        self.of_agent = ""  # its figures, as text
         self._requests: defaultdict[tuple[str, str, int], int] = defaultdict(int)
         self._bytes: defaultdict[tuple[str, str], int] = defaultdict(int)
         self._first_byte: dict[str, list[int]] = {}
@@ -72,4 +73,4 @@ class Metrics:
                 f'slotserve_gateway_first_byte_seconds_sum{{channel="{channel}"}} {self._first_byte_sum[channel]:.6f}'
             )
             lines.append(f'slotserve_gateway_first_byte_seconds_count{{channel="{channel}"}} {total}')
-        return "\n".join(lines) + "\n"
+        return "\n".join(lines) + "\n" + self.of_agent

@@ -150,6 +150,8 @@ class Gateway:
             )
         elif kind == "cut":
             self.cut(str(message["channel"]), int(message["retry_after"]))
+        elif kind == "figures":
+            self.metrics.of_agent = str(message["text"])
         elif kind == "usage_taken":
             self.usage.taken([str(i) for i in message["ids"]])
         else:
@@ -164,6 +166,7 @@ class Gateway:
 
     def disconnected(self) -> None:
         self.send = None
+        self.metrics.of_agent = ""
 
     def cut(self, channel: str, after: int) -> None:
         """The drain is over: what still runs on the channel is told and ends."""

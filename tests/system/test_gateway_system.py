@@ -284,3 +284,5 @@ def test_metrics_are_for_the_node_and_for_administrators(node: Cluster) -> None:
     assert 'slotserve_gateway_in_flight{channel="main"} 0' in text
     assert 'slotserve_channel_phase{channel="main",phase="ready"} 1' in text
     assert "slotserve_gateway_first_byte_seconds_bucket" in text
+    starts = 'slotserve_engine_starts_total{channel="side"} 1'
+    node.until(lambda: starts in httpx.get(url).text, 5, "the agent's figures are there as well")
