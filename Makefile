@@ -3,7 +3,7 @@ SHELL := /bin/bash
 PY := .venv/bin/python
 export PYTHONDONTWRITEBYTECODE ?= 1
 
-.PHONY: help setup demo test test-fast test-hosts fuzz lint bench bench-scheduling bench-gateway bench-fleet protos clean
+.PHONY: help setup demo test test-fast test-hosts engine-parsers test-arguments test-vllm fuzz lint bench bench-scheduling bench-gateway bench-fleet protos clean
 
 help: ## what there is to make
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 20
@@ -32,6 +32,15 @@ fuzz: setup ## the gateway under odd requests and odd engines, for FUZZ_SECONDS
 
 test-hosts: ## roll-out on real systemd hosts (comes with the roll-out)
 	@echo "0 passed, 0 failed, 0 skipped: the roll-out is not part of this version yet"
+
+engine-parsers: setup ## vLLM for processors and SGLang's source in .parts/engines (3.5 GB), for the two below
+	$(PY) -m tests.arguments.install
+
+test-arguments: engine-parsers ## 20,000 argument lists an engine against the engines' own parsers (COUNT=N for fewer)
+	$(PY) -m tests.arguments $(COUNT)
+
+test-vllm: engine-parsers ## a booking served by the real vLLM on this machine's processor
+	$(PY) -m pytest -s -v -m vllm_cpu tests/system/test_vllm.py
 
 lint: setup ## ruff, mypy, import rules
 	.venv/bin/ruff check .
