@@ -190,12 +190,12 @@ def _serves_fallback(channel: ChannelView, step: Step | None) -> bool:
 
 
 def _reserved(channel: ChannelView, access: Access, caller: Caller, now: Millis) -> Admission:
-    named = channel.show_holders == "everyone" and access.holder_name
-    whose = f" by {access.holder_name}" if named else ""
     end, after = access.end, access_at(step_at(channel.steps, access.end), access.end)
     while after is not None and not may_use(after, caller):  # back to back: nobody else comes in between
         end, after = after.end, access_at(step_at(channel.steps, after.end), after.end)
     then = " Open to all after that." if after is None else " Your own reservation begins then."
+    named = channel.show_holders == "everyone" and access.holder_name and end == access.end
+    whose = f" by {access.holder_name}" if named else ""
     message = f"Channel {channel.name} is reserved{whose} until {when(end, now)}.{then}"
     return _refuse(403, "gpu_reserved", message, until=end)
 

@@ -290,7 +290,7 @@ class Exchange(Reply):
             upstream.transport.write(data)
 
     def _too_large(self) -> Refusal:
-        limit = self.gateway.body_limit // (1024 * 1024)
+        limit = f"{self.gateway.body_limit / (1024 * 1024):.3g}"
         return Refusal(
             413, "body_too_large", f"No 'model' in the first {limit} MiB of the body; put 'model' first.", param="model"
         )

@@ -38,7 +38,7 @@ class Route:
 
     @property
     def anthropic(self) -> bool:
-        return self.path == b"/v1/messages"
+        return self.path.startswith(b"/v1/messages")
 
 
 _ENGINE = {f"/v1/{p}": f"/v1/{p}".encode() for p in INFERENCE}
