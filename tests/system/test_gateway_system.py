@@ -107,9 +107,19 @@ def ms(text: str) -> int:
     return round(datetime.fromisoformat(text).timestamp() * 1000)
 
 
-def test_access_is_exact_to_the_millisecond(node: Cluster) -> None:
-    """Nobody else is served inside [start, end), the holder is never shut out, others are served outside; by node time."""
-    booking = node.book("base", 2.5, 4.5)
+@pytest.mark.parametrize(
+    ("model", "holder", "outside"),
+    [
+        ("base", {200}, {200}),  # what runs anyway: nothing changes but who may call
+        ("other", {200, 503}, {200, 503}),  # preloaded, and left again at its end
+        (None, {503, 200}, {200, 503}),  # exclusive: cleared before, loaded again after
+    ],
+)
+def test_access_is_exact_to_the_millisecond(
+    node: Cluster, model: str | None, holder: set[int], outside: set[int]
+) -> None:
+    """Nobody else is served inside [start, end), the holder is never shut out, others never outside; by node time."""
+    booking = node.book(model, 2.5, 4.0)
     start, end = ms(booking["starts_at"]), ms(booking["ends_at"])
     node.until(lambda: node.node()["plan"]["accepted"], 5, "the node has the plan")
     offset = node_ms(node) - boottime_ms()
@@ -120,15 +130,19 @@ def test_access_is_exact_to_the_millisecond(node: Cluster) -> None:
         await asyncio.gather(*(hammer(node, who, offset, end + 700, seen[who]) for who in people))
 
     asyncio.run(all_of_them())
-    assert abs(node_ms(node) - boottime_ms() - offset) <= 1, "node time was measured anew meanwhile, and is the same"
-    assert {status for _, _, status in seen["maya"]} == {200}
+    slack = 1 + abs(node_ms(node) - boottime_ms() - offset)  # node time may have been measured anew meanwhile
+    assert slack < 20, "controller and node are on one machine"
+    assert {status for _, _, status in seen["maya"]} == holder
+    holder_inside = {s for b, a, s in seen["maya"] if b >= start + slack and a <= end - slack}
+    assert holder_inside <= ({200} if model == "base" else {200, 503} if model else {503})
     strangers = seen["tomas"] + seen["root"]
-    inside = [s for b, a, s in strangers if b >= start + 1 and a <= end - 1]
-    outside = [s for b, a, s in strangers if a <= start - 1 or b >= end + 1]
+    inside = [s for b, a, s in strangers if b >= start + slack and a <= end - slack]
+    others = [s for b, a, s in strangers if a <= start - slack or b >= end + slack]
     assert len(inside) > 200
-    assert len(outside) > 50
+    assert len(others) > 50
     assert set(inside) == {403}
-    assert set(outside) == {200}
+    assert set(others) == outside
+    node.until_ready("base")
 
 
 def test_which_channel_answers(node: Cluster) -> None:
