@@ -10,6 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from controller import sessions
 from controller.context import Context
 from controller.fleet.live import Live, LiveChannel, LiveFailure, LiveGpu
 from controller.settings import Settings
@@ -49,8 +50,8 @@ class Scene:
         client.set_cookie("zone", zone)
         client.set_cookie("language", language)
         if name:
-            with client.session_transaction() as session:
-                session["user_id"] = self.ids[name]
+            with client.session_transaction() as session, self.store.read() as db:
+                sessions.begin(session, users.get(db, self.ids[name]))
         return client
 
 

@@ -7,10 +7,11 @@ from flask import Request, session
 from flask_wtf.csrf import validate_csrf
 from wtforms import ValidationError
 
+from controller import sessions
 from controller.context import Context
 from controller.errors import Forbidden, Unauthorized
 from controller.rights import Actor
-from controller.store import keys, users
+from controller.store import keys
 
 SAFE = ("GET", "HEAD", "OPTIONS")
 
@@ -33,12 +34,8 @@ def authenticate(ctx: Context, request: Request, now: int) -> Actor:
 
 def session_actor(ctx: Context) -> Actor | None:
     """The person of the console's session, if there is one and the account is still enabled."""
-    user_id = session.get("user_id")
-    if not isinstance(user_id, str):
-        return None
-    with ctx.store.read() as db:
-        user = users.get(db, user_id)
-    if user is None or user.disabled_at is not None:
+    user = sessions.person(session, ctx.store)
+    if user is None:
         return None
     return Actor(user.id, user.name, user.role, "session")
 

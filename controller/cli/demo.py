@@ -113,11 +113,12 @@ class Demo:
         for name in end_leftovers(self.root / "pids.json"):
             self._say(f"ended the {name} that an earlier demo left running")
         chosen = choose_engine(self.environ.get("SLOTSERVE_DEMO_ENGINE") or "auto", self.root / "models")
+        models_folder = self.root / "models" / chosen.engine
         self._say(f"engine: {chosen.engine}: {chosen.why}")
         self.ports = choose_ports(self.root / "ports.json", self.environ)
         self.run_dir = run_folder(self.root)
         self.env = self._environment()
-        write_node_file(self.root / "node.toml", chosen, self.root / "models", self.ports["gateway"])
+        write_node_file(self.root / "node.toml", chosen, models_folder, self.ports["gateway"])
         people = make_people(
             self.root / "people.json", f"sqlite:///{self.root / 'controller' / 'slotserve.db'}", self.clock()
         )

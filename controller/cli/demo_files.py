@@ -56,20 +56,20 @@ class Person:
 
 def choose_engine(wish: str, folder: Path) -> Chosen:
     """The real llama-server with a small real model where both are here, else the simulated engine, and why. Writes
-    the model files into `folder`. A wish for llama.cpp that cannot be granted is an error."""
+    the model files below `folder`, in a folder of the engine's name, for one cannot load the other's. A wish for
+    llama.cpp that cannot be granted is an error."""
     if wish not in ("auto", "llama.cpp", "simulated"):
         raise click.ClickException(f"SLOTSERVE_DEMO_ENGINE: {wish!r} is not one of auto, llama.cpp, simulated")
-    folder.mkdir(parents=True, exist_ok=True)
     if wish == "simulated":
-        return _simulated(folder, "SLOTSERVE_DEMO_ENGINE=simulated asks for it")
-    found = _real(folder)
+        return _simulated(folder / "simulated", "SLOTSERVE_DEMO_ENGINE=simulated asks for it")
+    found = _real(folder / "llama.cpp")
     if isinstance(found, Chosen):
         return found
     if wish == "llama.cpp":
         raise click.ClickException(
             f"SLOTSERVE_DEMO_ENGINE=llama.cpp, but there is no llama-server that runs here: {found}"
         )
-    return _simulated(folder, f"no real llama-server here ({found})")
+    return _simulated(folder / "simulated", f"no real llama-server here ({found})")
 
 
 def write_node_file(path: Path, chosen: Chosen, models: Path, gateway_port: int) -> None:
@@ -171,6 +171,7 @@ def _real(folder: Path) -> Chosen | str:
     server = demo_parts.find_llama_server()
     if isinstance(server, str):
         return server
+    folder.mkdir(parents=True, exist_ok=True)
     names = ["tiny-llama-1", "tiny-llama-2"]
     for seed, name in enumerate(names, start=1):
         if not (folder / f"{name}.gguf").exists():
@@ -194,6 +195,7 @@ def _real(folder: Path) -> Chosen | str:
 
 
 def _simulated(folder: Path, why: str) -> Chosen:
+    folder.mkdir(parents=True, exist_ok=True)
     for name, seconds in zip(SIMULATED, (2, 4, 3), strict=True):
         file = folder / f"{name}.gguf"
         if not file.exists():

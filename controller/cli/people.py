@@ -158,11 +158,14 @@ def edit_user(
     body: dict[str, Any] = {k: v for k, v in (("role", role), ("email", email), ("name", rename)) if v is not None}
     if enable:
         body["disabled"] = False
-    if password:
-        body["password"] = click.prompt("New password", hide_input=True, confirmation_prompt=True)
-    if not body:
+    if not body and not password:
         raise click.UsageError("Nothing to change; name at least one option.")
     with app.client() as client:
+        if password:
+            me = client.get("/me")
+            if name in (me["id"], me["name"]):
+                body["current_password"] = click.prompt("Present password", hide_input=True, err=True)
+            body["password"] = click.prompt("New password", hide_input=True, confirmation_prompt=True, err=True)
         answer = client.patch(path_of("users", _user_id(client, name)), body)
     app.out(answer, lambda: click.echo(f"{name} is changed."))
 

@@ -15,6 +15,7 @@ from flask_babel import gettext as _
 from flask_wtf.csrf import generate_csrf
 from werkzeug.wrappers import Response
 
+from controller import sessions
 from controller.console.signed_in import person, safe_next
 from controller.context import Context
 from controller.store import audit, users
@@ -90,7 +91,7 @@ def register(app: Flask, ctx: Context) -> None:
         throttle.succeeded(keys[0])
         session.clear()  # a session that existed before knows nothing of the one that begins
         session.permanent = True
-        session["user_id"] = who.id
+        sessions.begin(session, who)
         generate_csrf()
         with ctx.store.write() as db:
             audit.add(db, who.id, "session.begin", who.id, ctx.clock())

@@ -377,7 +377,7 @@ def _memory(channel: Channel, gpus: tuple[LiveGpu, ...]) -> tuple[int, int] | No
 
 
 def _use(channel: Channel, gpus: tuple[LiveGpu, ...]) -> int | None:
-    ours = [g.utilisation_percent for g in gpus if g.uuid in channel.gpu_uuids]
+    ours = [u for g in gpus if g.uuid in channel.gpu_uuids and (u := g.utilisation_percent) is not None]
     return round(sum(ours) / len(ours)) if ours else None
 
 

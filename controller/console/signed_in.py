@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from flask import current_app, g, session
 
+from controller import sessions
 from controller.context import Context
 from controller.rights import Actor
-from controller.store import users
 from controller.store.tables import User
 
 
@@ -19,11 +19,7 @@ def context() -> Context:
 def person() -> User | None:
     """The enabled person of the session, or None."""
     if "person" not in g:
-        user_id, g.person = session.get("user_id"), None
-        if isinstance(user_id, str):
-            with context().store.read() as db:
-                row = users.get(db, user_id)
-            g.person = row if row is not None and row.disabled_at is None else None
+        g.person = sessions.person(session, context().store)
     found: User | None = g.person
     return found
 

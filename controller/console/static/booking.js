@@ -1,7 +1,7 @@
 // The booking dialog: a form with editable times in the viewer's zone, checked by the server 300 ms after the last key.
 (() => {
   const { $, $$, T, fill, now, clock, duration, toast, call, poll } = window.slotserve;
-  const dlg = $('#book-dialog'), form = $('form', dlg), live = $('#d-live'), zone = document.body.dataset.zone, f = form.elements;
+  const dlg = $('#book-dialog'), form = $('form', dlg), live = $('#d-live'), zone = document.body.dataset.zone, f = form.elements, submit = $('[data-submit]', dlg);
   let models = null, presets = [], startNow = false, seq = 0, timer = 0, opener = null;
 
   // wall clock <-> instant in the viewer's zone
@@ -55,18 +55,23 @@
     return { body, hint: start.twice || end.twice ? fill(T('Twice'), { zone }) : '' };
   }
 
-  const words = p => p.message ?? String(p);
+  // a problem or hint in the reader's language where its code is known here, else as the server says it
+  const camel = code => String(code ?? '').split(/[_-]/).map(w => w.charAt(0).toUpperCase() + w.slice(1)).join('');
+  const words = (p, kind = 'P') => { const known = p.code === 'no_reload' && /exclusive/.test(p.message) ? '' : T(kind + camel(p.code)); return known ? fill(known, { seconds: /\d+/.exec(p.message)?.[0] ?? '' }) : p.message ?? String(p); };
+  const window_ = (from, to) => `${day(from) === day(now()) ? '' : `${day(from)} `}${clock(from)}–${clock(to)}`;
+  const taken = (list = []) => list.slice(0, 3).map(c => note('bad', 'oct', fill(T(c.holder ? 'Taken' : 'TakenByNobody'), { window: window_(Date.parse(c.starts_at), Date.parse(c.ends_at)), holder: c.holder, status: T(c.running ? 'Running' : camel(c.status)) })));
+  const why = s => [s.online === false && T('Away'), f.kind.value === 'model' && (s.reload ? fill(T('Reload'), { time: duration(s.load_seconds) }) : T('NoReload')), s.exceeds_gpu_memory && T('Exceeds'), s.free_until ? fill(T('FreeUntil'), { time: window_(Date.parse(s.free_until), Date.parse(s.free_until)).split('–')[0] }) : T('FreeOn')].filter(Boolean).join(' · ');
   function outs(list) {
     const box = document.createElement('div');
     box.className = 'outs';
     for (const s of list.slice(0, 3)) {
       const b = document.createElement('button'), from = Date.parse(s.starts_at), to = Date.parse(s.ends_at);
       b.type = 'button'; b.className = 'out';
-      const i = Object.assign(document.createElement('i'), { className: 'ic ic-right', ariaHidden: 'true' }), text = document.createElement('span'), bold = document.createElement('b'), why = document.createElement('span');
-      bold.textContent = fill(T('FreeHere'), { channel: s.channel ?? f.channel.value, window: `${day(from) === day(now()) ? '' : `${day(from)} `}${clock(from)}–${clock(to)}` });
-      why.textContent = s.why ?? '';
-      text.append(bold, why);
-      b.append(document.createElement('i'), text, i);
+      const i = Object.assign(document.createElement('i'), { className: 'ic ic-right', ariaHidden: 'true' }), text = document.createElement('span'), bold = document.createElement('b'), told = document.createElement('span');
+      bold.textContent = fill(T('FreeHere'), { channel: s.channel ?? f.channel.value, window: window_(from, to) });
+      told.textContent = why(s);
+      text.append(bold, told);
+      b.append(Object.assign(document.createElement('i'), { className: `ic ic-${s.channel === f.channel.value ? 'clock' : 'swap'}`, ariaHidden: 'true' }), text, i);
       b.addEventListener('click', () => { startNow = false; if (s.channel) f.channel.value = s.channel; f.day.value = day(from); f.start.value = clock(from); f.end.value = clock(to); choices(); check(); });
       box.append(b);
     }
@@ -81,9 +86,10 @@
       try {
         const told = await call('POST', '/reservations/check', body);
         if (mine !== seq) return; // an answer to what stood there before
-        if (told.problems?.length) { live.replaceChildren(...told.problems.map(p => note('bad', 'oct', words(p))), ...(told.suggestions?.length ? [outs(told.suggestions)] : [])); return; }
-        const ready = told.ready_at ? fill(T('ReadyAt'), { time: clock(Date.parse(told.ready_at)) }) : '', loads = body.kind === 'model' && told.load_seconds ? fill(T('Loads'), { time: duration(told.load_seconds) }) : '';
-        live.replaceChildren(note('ok', 'check', T('Free'), [ready, loads].filter(Boolean).join(' '), ...(told.hints ?? []).map(words), hint), ...(told.exceeds_gpu_memory ? [note('warn', 'tri', T('Exceeds'))] : []));
+        submit.textContent = T(told.status === 'pending' ? 'Ask' : 'Book'); // it says what will happen
+        if (told.problems?.length) { live.replaceChildren(...taken(told.conflicts), ...told.problems.filter(p => p.code !== 'overlap' || !told.conflicts?.length).map(p => note('bad', 'oct', words(p))), ...(told.suggestions?.length ? [outs(told.suggestions)] : [])); return; }
+        const ready = told.ready_at ? fill(T('ReadyAt'), { time: clock(Date.parse(told.ready_at)) }) : '', loads = body.kind === 'model' && told.load_seconds && !(startNow && Date.parse(told.ready_at) < now() + 2000) ? fill(T('Loads'), { time: duration(told.load_seconds) }) : '';
+        live.replaceChildren(note('ok', 'check', T('Free'), [ready, loads].filter(Boolean).join(' '), ...(told.hints ?? []).filter(h => h.code !== 'exceeds_gpu_memory').map(h => words(h, 'H')), hint), ...(told.exceeds_gpu_memory ? [note('warn', 'tri', T('Exceeds'))] : []));
       } catch (err) { if (mine === seq) live.replaceChildren(note('bad', 'oct', err.message)); }
     }, 300);
   }
@@ -93,7 +99,7 @@
     startNow = true;
     const at = Math.ceil(now() / 6e4) * 6e4;
     f.day.value = day(at); f.start.value = clock(at); f.end.value = clock(at + 36e5);
-    const row = button.dataset.book ? $(`.ch[data-channel="${CSS.escape(button.dataset.book)}"]`) : $('.ch[data-groups~=open]') ?? $('.ch[data-groups~=ready]');
+    const row = button.dataset.book ? $(`.ch[data-channel="${CSS.escape(button.dataset.book)}"]`) : $('.ch[data-groups~=open]:not(.ch--mine)') ?? $('.ch[data-groups~=ready]');
     if (row) f.channel.value = row.dataset.channel;
     live.replaceChildren();
     matchMedia('(min-width: 721px)').matches ? dlg.show() : dlg.showModal();
@@ -119,7 +125,7 @@
   form.addEventListener('input', e => { if (['day', 'start'].includes(e.target.name)) startNow = false; if (e.target.name !== 'note') { if (models) choices(); check(); } });
   form.addEventListener('submit', async e => {
     e.preventDefault();
-    const { body, problem } = wish(), button = $('[data-submit]', dlg);
+    const { body, problem } = wish(), button = submit;
     if (!body) { live.replaceChildren(note('bad', 'clock', problem)); return; }
     button.disabled = true;
     try {
@@ -129,7 +135,7 @@
       poll();
     } catch (err) {
       seq++;
-      live.replaceChildren(note('bad', 'oct', err.message), ...(err.told?.suggestions?.length ? [outs(err.told.suggestions)] : []));
+      live.replaceChildren(...(err.told?.conflicts?.length ? taken(err.told.conflicts) : [note('bad', 'oct', err.message)]), ...(err.told?.suggestions?.length ? [outs(err.told.suggestions)] : []));
     }
     button.disabled = false;
   });

@@ -9,11 +9,15 @@ import json
 import pytest
 from sqlalchemy import select
 
+from controller import sessions
 from controller.notify import inbox
 from controller.store import keys, users
 from controller.store.tables import JoinToken, Leader, Usage
 from controller.times import text_of
 from tests.controller.api.conftest import HOUR, World
+from tests.parts import BOTH
+
+DATABASES = BOTH
 
 
 def test_me(w: World) -> None:
@@ -192,8 +196,8 @@ def test_usage(w: World) -> None:
 
 def test_sessions_need_the_csrf_token_to_write(w: World) -> None:
     client = w.app.test_client()
-    with client.session_transaction() as session:
-        session["user_id"] = w.ids["maya"]
+    with client.session_transaction() as session, w.store.read() as db:
+        sessions.begin(session, users.get(db, w.ids["maya"]))
     assert client.get("/api/v1/me").get_json()["via"] == "session"
     answer = client.post("/api/v1/keys", json={"name": "x"})
     assert answer.status_code == 403

@@ -99,7 +99,7 @@ def test_a_wish_that_cannot_be_granted(tmp_path: Path, monkeypatch: pytest.Monke
     chosen = demo_files.choose_engine("auto", tmp_path)
     assert chosen.engine == "simulated"
     assert "none on PATH" in chosen.why
-    assert len(list(tmp_path.glob("*.gguf"))) == 3
+    assert len(list((tmp_path / "simulated").glob("*.gguf"))) == 3
 
 
 def test_leftovers_are_ended_and_strangers_left_alone(tmp_path: Path) -> None:

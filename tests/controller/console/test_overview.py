@@ -224,6 +224,7 @@ def test_a_longer_load_is_never_at_its_end_before_it_is_ready(world: Scene) -> N
 
 
 def test_an_empty_fleet_says_what_to_do(tmp_path: Path) -> None:
+    from controller import sessions
     from controller.context import Context
     from controller.fleet.live import Live
     from controller.settings import Settings
@@ -235,8 +236,8 @@ def test_an_empty_fleet_says_what_to_do(tmp_path: Path) -> None:
     migrate.upgrade(store)
     app = create_app(Context(Settings(state_dir=tmp_path), store, Live()))
     with store.write() as db:
-        user = users.create(db, "lin", None, "admin", 1).id
+        user = users.create(db, "lin", None, "admin", 1)
     client = app.test_client()
     with client.session_transaction() as session:
-        session["user_id"] = user
+        sessions.begin(session, user)
     assert "slotserve node add NAME" in client.get("/").text

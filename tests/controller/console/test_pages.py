@@ -59,6 +59,24 @@ def test_a_new_session_at_each_log_in(world: Scene) -> None:
         assert session["user_id"] == world.ids["lin"]
 
 
+def test_a_new_password_ends_the_sessions_from_before(world: Scene) -> None:
+    here, elsewhere = world.app.test_client(), world.app.test_client()
+    for client in (here, elsewhere):
+        log_in(client)
+        assert client.get("/api/v1/me").status_code == 200
+    changed = here.patch(
+        f"/api/v1/users/{world.ids['lin']}",
+        json={"password": "a longer horse", "current_password": PASSWORD},
+        headers={"Authorization": f"Bearer {world.keys['lin']}"},
+    )
+    assert changed.status_code == 200, changed.text
+    assert elsewhere.get("/").status_code == 302
+    assert elsewhere.get("/overview/rows").status_code == 401
+    assert elsewhere.get("/api/v1/me").status_code == 401
+    assert log_in(elsewhere, password="a longer horse").status_code == 302
+    assert elsewhere.get("/").status_code == 200
+
+
 def test_wrong_names_and_passwords_get_one_answer_and_then_a_wait(world: Scene) -> None:
     client = world.app.test_client()
     texts_of = set()

@@ -1,0 +1,245 @@
+"""The console in a real browser: log in, book through the dialog, watch states change without a reload, extend, end;
+languages, themes, keyboard; nothing the content policy forbids, and no sideways scrolling."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from werkzeug.serving import WSGIRequestHandler, make_server
+
+from controller.fleet.live import LiveChannel
+from controller.store import users
+from controller.store.tables import Channel
+from tests.console_scene import NOW, PASSWORD, Scene, scene
+
+sync_api = pytest.importorskip("playwright.sync_api", reason="playwright (PyPI) is not installed")
+CHROMIUM = Path("/usr/bin/chromium")
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.slow,
+    pytest.mark.skipif(not CHROMIUM.exists(), reason=f"chromium is not installed ({CHROMIUM})"),
+]
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--disable-dev-shm-usage",
+]
+WIDE, PHONE = {"width": 1440, "height": 900}, {"width": 390, "height": 844}
+G0 = '[data-channel="gpu-b01/g0"]'
+
+
+class Quiet(WSGIRequestHandler):
+    def log_request(self, *_: Any) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with sync_api.sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=str(CHROMIUM), args=FLAGS)
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Scene:
+    return scene(tmp_path, max_booking_hours=0)
+
+
+@pytest.fixture
+def server(world: Scene) -> Iterator[Any]:
+    made = make_server("127.0.0.1", 0, world.app, threaded=True, request_handler=Quiet)
+    thread = threading.Thread(target=made.serve_forever, daemon=True)
+    thread.start()
+    yield made
+    made.shutdown()
+    thread.join(10)
+    made.server_close()
+
+
+class Visit:
+    """A person's browser; `complaints` is what the console of the browser said, forbidden scripts and styles among it."""
+
+    def __init__(self, browser: Any, server: Any, size: dict[str, int], language: str = "en", **more: Any) -> None:
+        self.url = f"http://127.0.0.1:{server.server_port}"
+        self.context = browser.new_context(viewport=size, timezone_id="Asia/Shanghai", **more)
+        self.context.set_default_timeout(15_000)
+        cookies = {"language": language, "zone": "Asia/Shanghai"}
+        self.context.add_cookies([{"name": k, "value": v, "url": self.url} for k, v in cookies.items()])
+        self.page = self.context.new_page()
+        self.complaints: list[str] = []
+        self.page.on("console", lambda m: self.complaints.append(m.text) if m.type in ("error", "warning") else None)
+        self.page.on("pageerror", lambda e: self.complaints.append(str(e)))
+        self.page.on("dialog", lambda d: d.accept())
+
+    def log_in(self, name: str = "lin") -> Any:
+        self.page.goto(self.url + "/login?next=/")
+        self.page.fill("#l-name", name)
+        self.page.fill("#l-password", PASSWORD)
+        self.page.press("#l-password", "Enter")
+        self.page.wait_for_url(self.url + "/")
+        return self.page
+
+    def sideways(self) -> int:
+        return int(self.page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth"))
+
+
+@pytest.fixture
+def visit(browser: Any, server: Any) -> Iterator[Any]:
+    visits: list[Visit] = []
+
+    def make(*args: Any, **more: Any) -> Visit:
+        visits.append(Visit(browser, server, *args, **more))
+        return visits[-1]
+
+    yield make
+    for one in visits:
+        one.context.close()
+
+
+def say(world: Scene, channel: str, now: LiveChannel) -> None:
+    """What a node reports of one of its channels; the others stay."""
+    node, _, name = channel.partition("/")
+    world.live.update(node, channels={**world.live.node(node).channels, name: now})
+
+
+def test_book_watch_extend_and_end_without_a_reload(world: Scene, visit: Any) -> None:
+    here = visit(WIDE)
+    page = here.log_in()
+    page.evaluate("window.notReloaded = true")
+    page.click(f"{G0} [data-book]")
+    dialog = page.locator("#book-dialog")
+    sync_api.expect(page.locator("#d-ch")).to_have_value("gpu-b01/g0")
+    page.select_option("#d-m", "GLM-4.5-Air-Q4_K_M")
+    sync_api.expect(page.locator("#d-live")).to_contain_text("Ready at about")
+    page.click("#book-dialog [data-submit]")
+    sync_api.expect(dialog).to_be_hidden()
+    sync_api.expect(page.locator("[data-toast]")).to_contain_text("Booked")
+    mine = page.locator(".yours .slot", has_text="gpu-b01/g0")
+    sync_api.expect(mine).to_contain_text("until 15:29")
+    sync_api.expect(page.locator(f"{G0} .ch-why")).to_have_text("Your booking")
+    loading = LiveChannel(
+        "loading",
+        running="g",
+        running_model="GLM-4.5-Air-Q4_K_M",
+        load_started_at=NOW - 20_000,
+        load_estimated_seconds=55.0,
+    )
+    say(world, "gpu-b01/g0", loading)
+    sync_api.expect(page.locator(f"{G0} .pill")).to_have_text("Loading")
+    sync_api.expect(page.locator(G0)).to_contain_text(re.compile(r"of about 55 s · ready at about 14:28"))
+    say(world, "gpu-b01/g0", LiveChannel("ready", running="g", running_model="GLM-4.5-Air-Q4_K_M", in_flight=0))
+    sync_api.expect(page.locator(f"{G0} .pill")).to_have_text("Ready")
+    mine.locator("[data-do=extend]").click()
+    sync_api.expect(mine).to_contain_text("until 15:59")
+    mine.locator("[data-do=end]").click()
+    sync_api.expect(mine).to_have_count(0)
+    sync_api.expect(page.locator(f"{G0} .ch-why")).to_contain_text("open to all")
+    assert page.evaluate("window.notReloaded") is True
+    assert here.complaints == []
+
+
+def test_a_taken_time_says_by_whom_and_offers_ways_out(visit: Any) -> None:
+    here = visit(WIDE, "zh_Hans")
+    page = here.log_in()
+    page.click('[data-channel="gpu-b01/g1"] [data-book]')
+    live = page.locator("#d-live")
+    sync_api.expect(live).to_contain_text("14:00–16:00 已被占用：tomas（进行中）")
+    sync_api.expect(live.locator(".out")).to_have_count(3)
+    assert not re.search(r"\d{4}-\d\d-\d\dT|reload|booking", live.inner_text())
+    live.locator(".out", has_text="gpu-b01/g1").first.click()
+    sync_api.expect(live).to_contain_text("空闲。")
+    sync_api.expect(page.locator("#d-s")).to_have_value("16:00")
+    assert here.complaints == []
+
+
+def test_the_button_says_when_approval_is_needed(world: Scene, visit: Any) -> None:
+    with world.store.write() as db:
+        db.get(Channel, world.ids["gpu-b01/g0"]).policy = {"approval": "always"}
+        users.by_name(db, "maya").password_hash = users.by_name(db, "lin").password_hash
+    here = visit(WIDE)
+    page = here.log_in("maya")  # an administrator needs none
+    page.click(f"{G0} [data-book]")
+    submit = page.locator("#book-dialog [data-submit]")
+    sync_api.expect(submit).to_have_text("Ask for approval")
+    page.select_option("#d-ch", "gpu-a01/main")
+    sync_api.expect(submit).to_have_text("Book")
+    assert here.complaints == []
+
+
+def test_the_keyboard_reaches_the_dialog_and_escape_gives_focus_back(visit: Any) -> None:
+    here = visit(WIDE)
+    page = here.log_in()
+    for _ in range(30):
+        page.keyboard.press("Tab")
+        if page.evaluate("document.activeElement.matches('.top [data-book]')"):
+            break
+    page.keyboard.press("Enter")
+    sync_api.expect(page.locator("#d-s")).to_be_focused()
+    page.keyboard.press("Escape")
+    sync_api.expect(page.locator("#book-dialog")).to_be_hidden()
+    assert page.evaluate("document.activeElement.matches('.top [data-book]')")
+    page.keyboard.press("b")
+    sync_api.expect(page.locator("#book-dialog")).to_be_visible()
+    page.locator("#d-n").fill("b, and then some")  # no key fires while one types
+    sync_api.expect(page.locator("#book-dialog")).to_be_visible()
+    assert here.complaints == []
+
+
+@pytest.mark.parametrize("size", [WIDE, PHONE], ids=["1440", "390"])
+@pytest.mark.parametrize("language", ["en", "zh_Hans"])
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_no_sideways_scrolling_and_no_complaint(visit: Any, size: dict[str, int], language: str, theme: str) -> None:
+    here = visit(size, language, color_scheme=theme)
+    here.page.goto(here.url + "/login")
+    assert here.sideways() == 0
+    page = here.log_in()
+    assert here.sideways() == 0
+    page.click(".top [data-book]")
+    sync_api.expect(page.locator("#d-live")).to_contain_text("空闲" if language == "zh_Hans" else "Free")
+    assert here.sideways() == 0
+    assert here.complaints == []
+
+
+def test_the_language_changes_and_stays(visit: Any) -> None:
+    here = visit(PHONE)
+    page = here.log_in()
+    page.click('a[hreflang="zh-Hans"]')
+    sync_api.expect(page.locator("h1")).to_have_text("总览")
+    assert page.get_attribute("html", "lang") == "zh-Hans"
+    page.reload()
+    sync_api.expect(page.locator("h1")).to_have_text("总览")
+    page.click('a[hreflang="en"]')
+    sync_api.expect(page.locator("h1")).to_have_text("Overview")
+
+
+def test_a_lost_connection_is_said_and_found_again(visit: Any) -> None:
+    here = visit(WIDE)
+    page = here.log_in()
+    here.context.set_offline(True)
+    sync_api.expect(page.locator("[data-live-state]")).to_contain_text("Connection lost; this is 14:28:0")
+    before = page.locator(f"{G0} .ch-why").inner_text()
+    assert before  # what was known stays
+    page.click(".yours [data-do=extend]")
+    sync_api.expect(page.locator("[data-toast]")).to_contain_text("Not done")
+    here.context.set_offline(False)
+    sync_api.expect(page.locator("[data-live-state]")).to_have_text("Live")
+
+
+def test_signing_out_ends_the_session(visit: Any) -> None:
+    here = visit(PHONE)
+    page = here.log_in()
+    page.click('form[action="/logout"] button')
+    page.wait_for_url(here.url + "/login")
+    page.goto(here.url + "/")
+    assert "/login" in page.url
