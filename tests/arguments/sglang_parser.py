@@ -54,7 +54,17 @@ def main() -> None:
 
 
 OURS = (
-    *("admin_api_key", "fastapi_root_path", "ssl_", "enable_ssl", "config", "dist_init_addr", "nccl_port", "grpc"),
+    *(
+        "admin_api_key",
+        "fastapi_root_path",
+        "ssl_",
+        "enable_ssl",
+        "config",
+        "dist_init_addr",
+        "nccl_port",
+        "grpc_mode",
+        "grpc_port",
+    ),
     *("smg_", "use_ray", "encoder_only", "enable_http_worker", "base_gpu_id", "gpu_id_step", "nnodes", "node_rank"),
     *("gated_launch_port", "sidecar"),
 )
