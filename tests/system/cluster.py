@@ -238,6 +238,16 @@ class Cluster:
         }
         return self.post("/reservations", body, who)
 
+    def calm(self, default: str, models: int, channel: str = "main") -> None:
+        """Ends every booking and override, and waits until `default` serves and `models` models are known."""
+        for status in ("approved", "pending"):
+            for booking in self.get(f"/reservations?status={status}")["items"]:
+                self.post(f"/reservations/{booking['id']}/end", {"reason": "the next test begins"})
+        self.request("DELETE", f"/channels/n1/{channel}/override")
+        self.until(lambda: len(self.get("/models")["items"]) == models, 20, f"{models} models are known")
+        self.set_default(default)
+        self.until_ready(default)
+
     # --- waiting ----------------------------------------------------------------------------------------------------
 
     def until(self, true: Callable[[], Any], seconds: float, what: str) -> Any:

@@ -27,24 +27,30 @@ def sim_model(folder: Path, name: str, **behaviour: object) -> Path:
     return path
 
 
-@pytest.fixture
-def sim_folder(tmp_path: Path) -> Path:
+@pytest.fixture(scope="session")
+def sim_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Models: `base` (default), `other`, both loaded at once and answering slowly enough to be caught streaming."""
-    folder = tmp_path / "models"
-    folder.mkdir()
+    folder = tmp_path_factory.mktemp("models")
     sim_model(folder, "base", load_seconds=0.2, token_ms=20)
     sim_model(folder, "other", load_seconds=0.2, token_ms=20)
     return folder
 
 
-@pytest.fixture
-def sim(sim_folder: Path) -> Iterator[Cluster]:
-    """A cluster with one channel `main` of the simulated engine; default `base`, loaded."""
+@pytest.fixture(scope="session")
+def sim_cluster(sim_folder: Path) -> Iterator[Cluster]:
     with running(SIMULATED, {"main": {"folder": sim_folder, "engines": ["simulated"]}}) as cluster:
-        cluster.until(lambda: len(cluster.get("/models")["items"]) >= 2, 20, "the models are known")
-        cluster.set_default("base")
-        cluster.until_ready("base")
         yield cluster
+
+
+@pytest.fixture
+def sim(sim_cluster: Cluster, sim_folder: Path) -> Cluster:
+    """A cluster with one channel `main` of the simulated engine; default `base`, loaded; no bookings, no other models
+    than `base` and `other`. One of a worker, as the last test left it but for that: it costs seconds to start."""
+    for path in sim_folder.iterdir():
+        if path.stem not in ("base", "other"):
+            path.unlink()
+    sim_cluster.calm("base", models=2)
+    return sim_cluster
 
 
 @pytest.fixture(scope="session")
@@ -59,12 +65,17 @@ def llama_folder(tmp_path_factory: pytest.TempPathFactory, tiny_gguf: Path) -> P
     return folder
 
 
-@pytest.fixture
-def llama(llama_server: Any, llama_folder: Path) -> Iterator[Cluster]:
-    """A cluster with one channel `main` of the real llama-server; default `tiny`, loaded."""
-    engines = llama_engine(llama_server)
-    with running(engines, {"main": {"folder": llama_folder, "engines": ["llama.cpp"]}}) as cluster:
-        cluster.until(lambda: len(cluster.get("/models")["items"]) >= 3, 20, "the models are known")
-        cluster.set_default("tiny")
-        cluster.until_ready("tiny")
+@pytest.fixture(scope="session")
+def llama_cluster(llama_server: Any, llama_folder: Path) -> Iterator[Cluster]:
+    with running(llama_engine(llama_server), {"main": {"folder": llama_folder, "engines": ["llama.cpp"]}}) as cluster:
         yield cluster
+
+
+@pytest.fixture
+def llama(llama_cluster: Cluster, llama_folder: Path) -> Cluster:
+    """A cluster with one channel `main` of the real llama-server; default `tiny`, loaded; models `tiny-2` and `slow`."""
+    for path in llama_folder.iterdir():
+        if path.stem not in ("tiny", "tiny-2", "slow"):
+            path.unlink()
+    llama_cluster.calm("tiny", models=3)
+    return llama_cluster

@@ -14,8 +14,7 @@ import httpx
 import openai
 import pytest
 
-from tests.system.cluster import Cluster, running
-from tests.system.conftest import llama_engine
+from tests.system.cluster import Cluster
 
 pytestmark = [pytest.mark.system, pytest.mark.llama_server, pytest.mark.timeout(240)]
 HELLO: list[Any] = [{"role": "user", "content": "hello"}]
@@ -146,40 +145,39 @@ def test_controller_away_over_start_and_end(llama: Cluster) -> None:
 
 
 @pytest.mark.parametrize("damage", ["missing", "cut short"])
-def test_damaged_model_falls_back(llama_server: Any, tmp_path: Path, tiny_gguf: Path, damage: str) -> None:
+def test_damaged_model_falls_back(llama: Cluster, llama_folder: Path, tiny_gguf: Path, damage: str) -> None:
     """The reason in words, the default serves the holder, retries at the announced times, recovery when mended."""
-    folder = tmp_path / "models"
-    folder.mkdir()
-    shutil.copy(tiny_gguf, folder / "good.gguf")
-    shutil.copy(tiny_gguf, folder / "bad.gguf")
-    engines = llama_engine(llama_server)
-    with running(engines, {"main": {"folder": folder, "engines": ["llama.cpp"]}}) as c:
-        c.until(lambda: len(c.get("/models")["items"]) == 2, 20, "the models are known")
-        c.set_default("good")
-        c.until_ready("good")
-        if damage == "missing":
-            (folder / "bad.gguf").unlink()
-        else:
-            (folder / "bad.gguf").write_bytes(tiny_gguf.read_bytes()[:40_000])
-        c.book("bad", 0, 60)
-        channel = c.until_ready("good", 20, fallback=True)
-        assert channel["failure"]["category"] == ("missing_file" if damage == "missing" else "broken_file")
-        assert channel["failure"]["reason"]
-        answer = c.chat("maya", "bad")
-        assert answer.status_code == 200
-        assert answer.headers["X-SlotServe-Fallback"] == "true"
-        assert answer.headers["X-SlotServe-Model"] == "good"
-        assert answer.json()["model"] == "good"
-        assert c.chat("tomas", "good").json()["error"]["code"] == "gpu_reserved"
-        count = channel["failure"]["count"]
-        again = c.until(lambda: (f := c.channel()["failure"]) and f["count"] > count and f, 15, "it is tried again")
-        assert again["retry_at"] is None or again["retry_at"] > channel["failure"]["retry_at"]
-        shutil.copy(tiny_gguf, folder / "mended")
-        (folder / "mended").rename(folder / "bad.gguf")
-        c.until_ready("bad", 25)
-        assert c.chat("maya", "bad").json()["model"] == "bad"
-        notices = [n for n in c.get("/notifications", who="maya")["items"] if n["kind"] == "failed"]
-        assert len(notices) == 1, "one notice an episode, not one a retry"
+    c, name = llama, f"bad-{damage.split()[0]}"
+    bad = llama_folder / f"{name}.gguf"
+    shutil.copy(tiny_gguf, bad)
+    c.until(lambda: len(c.get("/models")["items"]) == 4, 20, "the model is known")
+    if damage == "missing":
+        bad.unlink()
+    else:
+        bad.write_bytes(tiny_gguf.read_bytes()[:40_000])
+    before = len(notices(c, "failed"))
+    c.book(name, 0, 60)
+    channel = c.until_ready("tiny", 20, fallback=True)
+    assert channel["failure"]["category"] == ("missing_file" if damage == "missing" else "broken_file")
+    assert channel["failure"]["reason"]
+    answer = c.chat("maya", name)
+    assert answer.status_code == 200
+    assert answer.headers["X-SlotServe-Fallback"] == "true"
+    assert answer.headers["X-SlotServe-Model"] == "tiny"
+    assert answer.json()["model"] == "tiny"
+    assert c.chat("tomas", "tiny").json()["error"]["code"] == "gpu_reserved"
+    count = channel["failure"]["count"]
+    again = c.until(lambda: (f := c.channel()["failure"]) and f["count"] > count and f, 15, "it is tried again")
+    assert again["retry_at"] is None or again["retry_at"] > channel["failure"]["retry_at"]
+    shutil.copy(tiny_gguf, llama_folder / "mended")
+    (llama_folder / "mended").rename(bad)
+    c.until_ready(name, 25)
+    assert c.chat("maya", name).json()["model"] == name
+    assert len(notices(c, "failed")) == before + 1, "one notice an episode, not one a retry"
+
+
+def notices(c: Cluster, kind: str) -> list[Any]:
+    return [n for n in c.get("/notifications?limit=1000", who="maya")["items"] if n["kind"] == kind]
 
 
 def test_key_revoked_while_a_stream_runs(llama: Cluster) -> None:
