@@ -45,11 +45,15 @@ class StartRefused(click.ClickException):
 def serve(settings: Settings) -> int:
     """Runs until SIGTERM or SIGINT; the exit status. Raises StartRefused in words."""
     logs.set_up(settings.log_level, settings.log_format)
+    os.umask(0o077)  # database, logs and keys are nobody else's, also where the folder was made by others
     listen = web_listen(settings)
     for warning in warnings_about(settings):
         log.warning("%s", warning)
     with _own_folder(settings.state_dir):
-        store = Store(settings.database)
+        try:
+            store = Store(settings.database)
+        except ValueError as err:
+            raise StartRefused(f"SLOTSERVE_DATABASE_URL: {err}") from None
         try:
             _database_ready(store)
             return _run(settings, store, listen)
@@ -185,10 +189,12 @@ def _database_ready(store: Store) -> None:
         if store.sqlite:
             migrate.upgrade(store)
         problems = migrate.check(store)
+    except migrate.MigrationError as err:
+        problems = [str(err)]
     except Exception as err:
         raise StartRefused(f"the database cannot be used ({store.engine.url!r}): {err}") from err
     if problems:
-        raise StartRefused("; ".join(problems) + " (run `slotserve migrate`)")
+        raise StartRefused(f"database {store.engine.url!r}: " + "; ".join(problems))
 
 
 @contextlib.contextmanager

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 PREFIX = "SLOTSERVE_"
+DATABASES = ("sqlite", "sqlite+pysqlite", "postgresql", "postgres", "postgresql+psycopg")
 
 
 class SettingsError(ValueError):
@@ -42,7 +43,10 @@ class Settings(BaseModel):
     retain_days_logs: int = Field(400, ge=1, description="Days that engines' logs are kept")
     retain_days_outbox: int = Field(400, ge=1, description="Days that notices are kept")
     state_dir: Path = Field(Path("/var/lib/slotserve"), description="CA, secrets, engine logs and the SQLite file")
-    database_url: str = Field("", description="SQLAlchemy URL; empty: slotserve.db in the state directory")
+    database_url: str = Field(
+        "",
+        description="postgresql://user:password@host/database, or sqlite:///path; empty: slotserve.db in the state folder",
+    )
     http_listen: str = Field("127.0.0.1:8700", description="Console and REST; host:port or unix:/path, loopback only")
     insecure_http: bool = Field(False, description="1 allows a wider http_listen without TLS in front")
     fleet_listen: str = Field("127.0.0.1:8701", description="Fleet gRPC (mutual TLS)")
@@ -55,6 +59,13 @@ class Settings(BaseModel):
     max_days_ahead: float = Field(
         30, ge=0, description="How far ahead may be booked unless the policy says otherwise; 0 = no limit"
     )
+
+    @field_validator("database_url")
+    @classmethod
+    def _known_database(cls, url: str) -> str:
+        if url and url.partition("://")[0] not in DATABASES:
+            raise ValueError("use sqlite:///path, or postgresql://user:password@host/database")
+        return url
 
     @property
     def booking_limits(self) -> tuple[float | None, float | None]:
@@ -99,7 +110,9 @@ def load_settings(environ: Mapping[str, str] | None = None) -> tuple[Settings, l
         settings = Settings.model_validate(values)
     except ValidationError as err:
         first = err.errors(include_input=False)[0]
-        raise SettingsError(f"{PREFIX}{str(first['loc'][0]).upper()}: {first['msg']}") from None
+        raise SettingsError(
+            f"{PREFIX}{str(first['loc'][0]).upper()}: {first['msg'].removeprefix('Value error, ')}"
+        ) from None
     return settings, [
         Origin(PREFIX + n.upper(), getattr(settings, n), origins.get(n, "default"), f.description or "")
         for n, f in Settings.model_fields.items()

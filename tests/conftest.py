@@ -10,6 +10,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
@@ -17,7 +18,10 @@ from hypothesis import settings
 from controller.cli import demo_parts
 from controller.cli.demo_parts import LlamaServer
 from tests.nginx import find_nginx
-from tests.parts import SIMULATED, locked
+from tests.parts import SIMULATED, cannot_be_had, locked, migrated_sqlite
+
+if TYPE_CHECKING:
+    from tests.postgres import PostgreSQL
 
 # A busy machine is no failing example.
 settings.register_profile("slotserve", deadline=None)
@@ -29,6 +33,43 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "llama_server" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.llama_server)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A module that says `DATABASES = BOTH` has its tests run on both; elsewhere the store is SQLite."""
+    databases = getattr(metafunc.module, "DATABASES", ())
+    if "database_url" in metafunc.fixturenames and databases:
+        metafunc.parametrize("database_url", databases, indirect=True)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """The PostgreSQL that the workers shared ends with the run."""
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        from tests.postgres import stop
+
+        stop(session.config._tmp_path_factory.getbasetemp() / "parts")  # type: ignore[attr-defined]
+
+
+@pytest.fixture(scope="session")
+def postgresql(shared_parts: Path) -> PostgreSQL:
+    """A real PostgreSQL server (see tests/postgres.py)."""
+    from tests.postgres import PACKAGE, find_postgresql, start
+
+    found = find_postgresql()
+    if found is None:
+        cannot_be_had("postgresql", f"not installed; Debian has it as {PACKAGE}")
+    assert found is not None
+    return start(found, shared_parts)
+
+
+@pytest.fixture
+def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A migrated database that no other test uses, of the kind that the test's parameter says."""
+    if getattr(request, "param", "sqlite") == "postgresql":
+        return request.getfixturevalue("postgresql").emptied()
+    file = tmp_path / "slotserve.db"
+    shutil.copy(migrated_sqlite(), file)
+    return f"sqlite:///{file}"
 
 
 @pytest.fixture(scope="session")
@@ -55,7 +96,7 @@ def llama_server() -> LlamaServer:
     """The real llama-server: `.command`, and `.env` to be added to its environment."""
     found = demo_parts.find_llama_server()
     if isinstance(found, str):
-        _cannot_be_had("llama-server", found)
+        cannot_be_had("llama-server", found)
     assert isinstance(found, LlamaServer)
     return found
 
@@ -65,7 +106,7 @@ def small_model() -> Path:
     """A small real model's file (98 MB): answers in English."""
     found = demo_parts.find_small_model()
     if found is None:
-        _cannot_be_had("small model", f"{demo_parts.MODEL_PACKAGES[0]} is not installed")
+        cannot_be_had("small model", f"{demo_parts.MODEL_PACKAGES[0]} is not installed")
     assert found is not None
     return found
 
@@ -81,7 +122,7 @@ def nginx() -> str:
     """The real nginx's program (see tests/nginx.py)."""
     found = find_nginx()
     if found is None:
-        _cannot_be_had("nginx", "not installed; Debian has it as nginx-light")
+        cannot_be_had("nginx", "not installed; Debian has it as nginx-light")
     assert found is not None
     return found
 
@@ -92,9 +133,3 @@ def short_dir() -> Iterator[Path]:
     path = Path(tempfile.mkdtemp(prefix="ss-"))
     yield path
     shutil.rmtree(path, ignore_errors=True)
-
-
-def _cannot_be_had(part: str, reason: str) -> None:
-    if os.environ.get("CI", "").lower() == "true":
-        pytest.fail(f"{part}: {reason}", pytrace=False)
-    pytest.skip(f"{part}: {reason}")

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import fcntl
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
 import httpx
+import pytest
 
 T = TypeVar("T")
 ROOT = Path(__file__).resolve().parent.parent
+BOTH = ("sqlite", "postgresql")  # a test module's DATABASES
 SIMULATED = (sys.executable, "-m", "agent.simulated_engine")
 
 
@@ -141,3 +147,24 @@ def locked(path: Path) -> Iterator[None]:
     with open(path, "a") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)
         yield
+
+
+@cache
+def migrated_sqlite() -> Path:
+    """A migrated SQLite file to copy, made once a process."""
+    from controller.store import migrate
+    from controller.store.session import Store
+
+    path = Path(tempfile.mkdtemp(prefix="slotserve-tests-")) / "migrated.db"
+    store = Store(f"sqlite:///{path}")
+    migrate.upgrade(store)
+    store.close()
+    atexit.register(shutil.rmtree, path.parent, ignore_errors=True)
+    return path
+
+
+def cannot_be_had(part: str, reason: str) -> None:
+    """Skips the test that wants a real part that is not here, by name; where CI=true it fails it instead."""
+    if os.environ.get("CI", "").lower() == "true":
+        pytest.fail(f"{part}: {reason}", pytrace=False)
+    pytest.skip(f"{part}: {reason}")

@@ -54,7 +54,10 @@ def migrate(app: App) -> None:
     from controller.store.session import Store
 
     settings.state_dir.mkdir(parents=True, exist_ok=True)
-    store = Store(settings.database)
+    try:
+        store = Store(settings.database)
+    except ValueError as err:
+        raise click.ClickException(f"SLOTSERVE_DATABASE_URL: {err}") from None
     try:
         try:
             migrations.upgrade(store)

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from sqlalchemy import select, update
+from sqlalchemy import select, text, update
 from sqlalchemy.orm import Session
 
 from controller.scheduling.types import Millis
@@ -20,6 +20,7 @@ from controller.store.session import Store
 from controller.store.tables import Channel, Leader, Node, Reservation
 
 log = logging.getLogger(__name__)
+_DATABASE_MS = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 
 
 @dataclass(slots=True)
@@ -52,14 +53,14 @@ class NodeWrite:
 
 
 def next_epoch(store: Store, now: Millis, at_least: int = 1) -> int:
-    """A new, higher epoch: whoever plans from now on."""
+    """A new, higher epoch: whoever plans from now on. Where others could read the row, its instant is the database's."""
     with store.write() as session:
         row = session.get(Leader, 1)
         if row is None:
             row = Leader(id=1, epoch=0, holder="", renewed_at=0)
             session.add(row)
         row.epoch = max(row.epoch + 1, at_least)
-        row.renewed_at = now
+        row.renewed_at = now if store.sqlite else session.scalar(text(_DATABASE_MS)) or now
         return row.epoch
 
 

@@ -1,7 +1,7 @@
 """Brings a database to the version this program knows, and says in words what is wrong with one.
 
-Alembic runs on our own connection; on SQLite the whole upgrade is one IMMEDIATE transaction, on PostgreSQL one that
-holds a transaction lock, so that several controllers may start at once.
+Alembic runs on our own connection; the whole upgrade is one write transaction (controller/store/session.py), taken whole
+or not at all, so that several controllers may start at once.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from alembic import command
 from alembic.config import Config
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, inspect, text
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import OperationalError, SQLAlchemyError
 
 from controller.store import overlap
 from controller.store.session import Store
@@ -22,37 +22,39 @@ from controller.store.tables import Base
 
 log = logging.getLogger(__name__)
 SCRIPTS = Path(__file__).parent / "migrations"
-_LOCK = 7360810  # any fixed number: who upgrades a PostgreSQL database
+OLDEST_POSTGRESQL = 13
 
 
 class MigrationError(RuntimeError):
     """The database cannot be brought to this version; the message says why and what to do."""
 
 
-def upgrade(store: Store) -> None:
-    """Runs every revision that the database lacks; nothing where it is up to date. Raises MigrationError."""
-    with store.engine.execution_options(write=True).begin() as connection:
-        if connection.dialect.name == "postgresql":
-            connection.execute(text("SELECT pg_advisory_xact_lock(:n)"), {"n": _LOCK})
-        before = _version(connection)
-        if before is not None and before not in _known():
-            raise MigrationError(_too_new(before))
-        if before == head():
-            return
-        config = _config()
-        config.attributes["connection"] = connection
-        command.upgrade(config, "head")
-        log.info("database migrated from=%s to=%s", before or "empty", head())
+def upgrade(store: Store, to: str = "head") -> None:
+    """Runs every revision that the database lacks; nothing where it is up to date. Raises MigrationError in words."""
+    try:
+        with store.engine.execution_options(write=True).begin() as connection:
+            if told := _too_old(connection):
+                raise MigrationError(told)
+            before = _version(connection)
+            if before is not None and before not in _known():
+                raise MigrationError(_too_new(before))
+            if before == head():
+                return
+            config = _config()
+            config.attributes["connection"] = connection
+            command.upgrade(config, to)
+            log.info("database migrated from=%s to=%s", before or "empty", to)
+    except SQLAlchemyError as err:
+        raise MigrationError(_in_words(err)) from err
 
 
 def check(store: Store) -> list[str]:
     """What is wrong with the database, each in a sentence with the remedy; empty = nothing."""
     try:
         with store.engine.connect() as connection:
-            return _problems(connection)
+            return [told] if (told := _too_old(connection)) else _problems(connection)
     except SQLAlchemyError as err:
-        reason = str(getattr(err, "orig", None) or err).splitlines()[0]
-        return [f"the database cannot be reached or read: {reason}; check SLOTSERVE_DATABASE_URL and its permissions"]
+        return [_in_words(err)]
 
 
 @cache
@@ -78,13 +80,38 @@ def _problems(connection: Connection) -> list[str]:
     problems = [f"table {t} is missing: restore a backup" for t in Base.metadata.tables if t not in there]
     if "reservations" in there:
         problems += [
-            f"the overlap rule {name} is missing: double bookings would be possible; restore a backup"
+            f"the overlap rule {name} is missing: double bookings would be possible; {overlap.REMEDY}"
             for name in overlap.missing(connection)
         ]
     for table in ("leader", "revision"):
         if table in there and connection.execute(text(f"SELECT 1 FROM {table} WHERE id = 1")).first() is None:
             problems.append(f"table {table} has lost its row: restore a backup")
     return problems
+
+
+def _too_old(connection: Connection) -> str:
+    """Words where the server is older than what the migrations and the tests are for."""
+    version = connection.dialect.server_version_info
+    if connection.dialect.name == "sqlite" or version is None or version >= (OLDEST_POSTGRESQL,):
+        return ""
+    return f"the database server is PostgreSQL {version[0]}: SlotServe needs {OLDEST_POSTGRESQL} or newer"
+
+
+def _in_words(err: SQLAlchemyError) -> str:
+    """What a database's refusal means and what to do; the first lines of its own words are kept."""
+    said = " ".join(str(getattr(err, "orig", None) or err).split())[:500]
+    for code, words in overlap.RIGHTS.items():
+        if code in said:
+            return f"{words} ({said})"
+    state = getattr(getattr(err, "orig", None), "sqlstate", None) or ""
+    if state == "42501":
+        return f"the database user lacks a right: give it the database (ALTER DATABASE … OWNER TO …) ({said})"
+    if isinstance(err, OperationalError):
+        return (
+            f"the database cannot be reached or read: {said}; check SLOTSERVE_DATABASE_URL, that the server runs, "
+            "and its permissions"
+        )
+    return f"the database refused: {said}"
 
 
 def _too_new(version: str) -> str:

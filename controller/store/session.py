@@ -1,7 +1,11 @@
 """The one way to the database: short read sessions, short write transactions, a word to the listeners after a commit.
 
-On SQLite a write begins IMMEDIATE (a deferred one that reads first fails at once with "database is locked", whatever
-the time-out); WAL lets readers go on meanwhile. Nobody holds a session over a network call or a plan.
+Both databases behave as one: writes come one after the other and see everything that was committed before them, a read
+session is one consistent view. On SQLite a write begins IMMEDIATE (a deferred one that reads first fails at once with
+"database is locked", whatever the time-out) and WAL lets readers go on meanwhile. On PostgreSQL a write begins by
+taking an advisory lock, and a read is REPEATABLE READ: what is looked at and then written stays as it was looked at
+(names that are taken, hours that are left), and nothing can deadlock (two inserts that meet in an exclusion constraint
+do so without it). Nobody holds a session over a network call or a plan.
 """
 
 from __future__ import annotations
@@ -9,10 +13,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from sqlalchemy import Engine, create_engine, event, text
+from sqlalchemy import URL, Engine, create_engine, event, make_url, text
+from sqlalchemy.exc import ArgumentError
 from sqlalchemy.orm import Session, sessionmaker
 
 Listener = Callable[[frozenset[str]], None]
+WRITE_LOCK = 7360810  # any fixed number: who writes to a PostgreSQL database
+_LOCK_SECONDS = 30
+_PG_OPTIONS = f"-c lock_timeout={_LOCK_SECONDS}s -c idle_in_transaction_session_timeout=60s -c timezone=UTC"
+# A server that is gone without a word is noticed in half a minute.
+_PG_ARGS = {
+    "application_name": "slotserve",
+    "connect_timeout": "5",
+    "options": _PG_OPTIONS,
+    "keepalives_idle": "10",
+    "keepalives_interval": "5",
+    "keepalives_count": "4",
+    "tcp_user_timeout": "30000",
+}
 
 
 class Write(Session):
@@ -31,12 +49,20 @@ class Store:
 
     def __init__(self, url: str) -> None:
         self.url = url
-        self.sqlite = url.startswith("sqlite")
-        args = {"timeout": 30, "check_same_thread": False} if self.sqlite else {}
-        self.engine: Engine = create_engine(url, connect_args=args, pool_pre_ping=not self.sqlite)
+        parsed = driver_url(url)
+        self.sqlite = parsed.get_backend_name() == "sqlite"
         if self.sqlite:
+            self.engine: Engine = create_engine(
+                parsed, connect_args={"timeout": _LOCK_SECONDS, "check_same_thread": False}
+            )
             self._sqlite_ways()
-        self._read = sessionmaker(self.engine, class_=Session, expire_on_commit=False, autoflush=False)
+            self._reads = self.engine
+        else:
+            args = {name: value for name, value in _PG_ARGS.items() if name not in parsed.query}
+            self.engine = create_engine(parsed, connect_args=args, pool_pre_ping=True, pool_size=10, max_overflow=20)
+            self._postgresql_ways()
+            self._reads = self.engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
+        self._read = sessionmaker(self._reads, class_=Session, expire_on_commit=False, autoflush=False)
         self._write = sessionmaker(self.engine, class_=Write, expire_on_commit=False)
         self._listeners: list[Listener] = []
 
@@ -54,6 +80,12 @@ class Store:
             connection.exec_driver_sql(
                 "BEGIN IMMEDIATE" if connection.get_execution_options().get("write") else "BEGIN"
             )
+
+    def _postgresql_ways(self) -> None:
+        @event.listens_for(self.engine, "begin")
+        def _begin(connection) -> None:
+            if connection.get_execution_options().get("write"):
+                connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({WRITE_LOCK})")
 
     def on_commit(self, listener: Listener) -> None:
         """`listener(channel ids)` is called after each committed write, in the writer's thread; "*" = all channels."""
@@ -84,3 +116,18 @@ class Store:
 
     def close(self) -> None:
         self.engine.dispose()
+
+
+def driver_url(url: str) -> URL:
+    """The URL with our driver in it: `postgresql://` and `postgres://` mean psycopg 3. Raises ValueError in words."""
+    try:
+        parsed = make_url(url)
+    except (ArgumentError, ValueError) as err:
+        raise ValueError(f"this is no database URL: {err}") from None
+    if parsed.drivername in ("postgresql", "postgres"):
+        return parsed.set(drivername="postgresql+psycopg")
+    if parsed.drivername in ("sqlite", "sqlite+pysqlite", "postgresql+psycopg"):
+        return parsed
+    raise ValueError(
+        f"{parsed.drivername}:// is not known: use sqlite:///path, or postgresql://user:password@host/database"
+    )

@@ -12,8 +12,14 @@ from typing import Any
 
 from sqlalchemy import JSON, BigInteger, Boolean, CheckConstraint, Float, ForeignKey, Index, Integer, String, Text, text
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+from sqlalchemy.types import TypeEngine
 
 HOLDING = ("pending", "approved")
+
+
+def sorted_text(length: int) -> TypeEngine[str]:
+    """A name that lists are sorted and paged by: the same order (by code point) whatever the database's collation."""
+    return String(length).with_variant(String(length, collation="C"), "postgresql")
 
 
 def new_id() -> str:
@@ -28,7 +34,7 @@ class Base(DeclarativeBase):
 class User(Base):
     __tablename__ = "users"
     id: Mapped[str] = mapped_column(String(32), primary_key=True, default=new_id)
-    name: Mapped[str] = mapped_column(String(200), unique=True)
+    name: Mapped[str] = mapped_column(sorted_text(200), unique=True)
     password_hash: Mapped[str | None] = mapped_column(Text)
     role: Mapped[str] = mapped_column(String(16), default="user")
     email: Mapped[str | None] = mapped_column(Text)
@@ -54,7 +60,7 @@ class ApiKey(Base):
 class Node(Base):
     __tablename__ = "nodes"
     id: Mapped[str] = mapped_column(String(32), primary_key=True, default=new_id)
-    name: Mapped[str] = mapped_column(String(63), unique=True)
+    name: Mapped[str] = mapped_column(sorted_text(63), unique=True)
     created_at: Mapped[int] = mapped_column(BigInteger)
     removed_at: Mapped[int | None] = mapped_column(BigInteger)
     cordoned: Mapped[bool] = mapped_column(Boolean, default=False)
@@ -84,7 +90,7 @@ class Channel(Base):
     __table_args__ = (Index("channels_node_name", "node_id", "name", unique=True),)
     id: Mapped[str] = mapped_column(String(32), primary_key=True, default=new_id)
     node_id: Mapped[str] = mapped_column(ForeignKey("nodes.id"))
-    name: Mapped[str] = mapped_column(String(63))
+    name: Mapped[str] = mapped_column(sorted_text(63))
     created_at: Mapped[int] = mapped_column(BigInteger)
     gone_at: Mapped[int | None] = mapped_column(BigInteger)  # no longer declared by the node
     gpu_uuids: Mapped[list[Any]] = mapped_column(default=list)
@@ -110,7 +116,7 @@ class NodeModel(Base):
 
     __tablename__ = "node_models"
     node_id: Mapped[str] = mapped_column(ForeignKey("nodes.id"), primary_key=True)
-    name: Mapped[str] = mapped_column(String(512), primary_key=True)
+    name: Mapped[str] = mapped_column(sorted_text(512), primary_key=True)
     path: Mapped[str] = mapped_column(Text)
     size_bytes: Mapped[int] = mapped_column(BigInteger)
     format: Mapped[str] = mapped_column(String(32))
@@ -134,8 +140,8 @@ class Preset(Base):
         ),
     )
     id: Mapped[str] = mapped_column(String(32), primary_key=True, default=new_id)
-    model: Mapped[str] = mapped_column(String(512))
-    name: Mapped[str] = mapped_column(String(200))
+    model: Mapped[str] = mapped_column(sorted_text(512))
+    name: Mapped[str] = mapped_column(sorted_text(200))
     engine: Mapped[str] = mapped_column(String(32))
     args: Mapped[list[Any]] = mapped_column(default=list)
     env: Mapped[dict[str, Any]] = mapped_column(default=dict)
@@ -240,7 +246,7 @@ class Usage(Base):
     __tablename__ = "usage"
     id: Mapped[str] = mapped_column(String(64), primary_key=True)  # the request's id: nothing is counted twice
     node_id: Mapped[str] = mapped_column(String(32))
-    channel: Mapped[str] = mapped_column(String(63))
+    channel: Mapped[str] = mapped_column(sorted_text(63))
     model: Mapped[str] = mapped_column(Text)
     key_id: Mapped[str] = mapped_column(String(32))
     user_id: Mapped[str] = mapped_column(String(32), index=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Row, case, func, select
+from sqlalchemy import BigInteger, Row, case, cast, func, select
 from sqlalchemy.orm import Session
 
 from controller.store.tables import Node, Usage, User
@@ -22,8 +22,8 @@ def totals(session: Session, start: int, end: int, user_id: str | None, limit: i
             func.count().label("requests"),
             func.sum(case((Usage.status >= 400, 1), else_=0)).label("failed"),
             func.sum(Usage.duration).label("seconds"),
-            func.sum(Usage.bytes_in).label("bytes_in"),
-            func.sum(Usage.bytes_out).label("bytes_out"),
+            cast(func.sum(Usage.bytes_in), BigInteger).label("bytes_in"),  # PostgreSQL's sum is NUMERIC
+            cast(func.sum(Usage.bytes_out), BigInteger).label("bytes_out"),
         )
         .outerjoin(User, User.id == Usage.user_id)
         .outerjoin(Node, Node.id == Usage.node_id)

@@ -1,14 +1,11 @@
-"""A migrated SQLite file, people, a node with two channels, models and a preset; and Flask's client for each person."""
+"""A migrated database, people, a node with two channels, models and a preset; and Flask's client for each person."""
 
 from __future__ import annotations
 
-import atexit
 import json
 import shutil
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +15,12 @@ from werkzeug.test import TestResponse
 from controller.context import Context
 from controller.fleet.live import Live
 from controller.settings import Settings
-from controller.store import keys, migrate, users
+from controller.store import keys, users
 from controller.store.session import Store
 from controller.store.tables import Channel, Node, NodeModel
 from controller.times import text_of
 from controller.web import create_app
+from tests.parts import migrated_sqlite
 
 NOW = 1_800_000_000_000  # 2027-01-15T08:00:00Z
 MIN, HOUR, DAY = 60_000, 3_600_000, 86_400_000
@@ -85,27 +83,18 @@ class World:
         return {"channel": channel, "kind": kind, **({"model": "small"} if kind == "model" else {}), **times, **more}
 
 
-@cache
-def _migrated() -> Path:
-    """A migrated file to copy, made once."""
-    path = Path(tempfile.mkdtemp(prefix="slotserve-tests-")) / "migrated.db"
-    store = Store(f"sqlite:///{path}")
-    migrate.upgrade(store)
-    store.close()
-    atexit.register(shutil.rmtree, path.parent, ignore_errors=True)
-    return path
-
-
-def make(tmp_path: Path, **settings: Any) -> World:
-    shutil.copy(_migrated(), tmp_path / "slotserve.db")
-    store = Store(f"sqlite:///{tmp_path / 'slotserve.db'}")
+def make(tmp_path: Path, database_url: str = "", **settings: Any) -> World:
+    if not database_url:
+        shutil.copy(migrated_sqlite(), tmp_path / "slotserve.db")
+    chosen = Settings(state_dir=tmp_path, database_url=database_url, **settings)
+    store = Store(chosen.database)
     world: World
 
     def clock() -> int:
         return world.now
 
     ctx = Context(
-        Settings(state_dir=tmp_path, **settings),
+        chosen,
         store,
         Live(),
         clock=clock,
@@ -145,7 +134,7 @@ def make(tmp_path: Path, **settings: Any) -> World:
 
 
 @pytest.fixture
-def w(tmp_path: Path) -> Iterator[World]:
-    world = make(tmp_path)
+def w(tmp_path: Path, database_url: str) -> Iterator[World]:
+    world = make(tmp_path, database_url)
     yield world
     world.store.close()

@@ -9,6 +9,9 @@ import pytest
 from controller.store.tables import Reservation
 from controller.times import text_of
 from tests.controller.api.conftest import DAY, HOUR, MIN, World, make
+from tests.parts import BOTH
+
+DATABASES = BOTH
 
 
 def test_book_and_read_back(w: World) -> None:

@@ -15,6 +15,9 @@ from controller.store.launches import resolve
 from controller.store.tables import Channel, Command, Reservation
 from controller.times import text_of
 from tests.controller.api.conftest import HOUR, MIN, NOW, World
+from tests.parts import BOTH
+
+DATABASES = BOTH
 
 FIELDS = {
     "target", "why", "until", "phase", "running", "reservation", "failure", "fallback", "load", "in_flight", "gateway_url",

@@ -10,6 +10,9 @@ from controller.fleet.records import Records
 from controller.store.tables import Notification
 from protos import fleet_pb2, types_pb2
 from tests.controller.api.conftest import HOUR, World
+from tests.parts import BOTH
+
+DATABASES = BOTH
 
 
 def hello(w: World, *channels: str) -> None:

@@ -6,6 +6,9 @@ from typing import Any
 
 from controller.store.tables import Reservation
 from tests.controller.api.conftest import HOUR, World
+from tests.parts import BOTH
+
+DATABASES = BOTH
 
 
 def preset(w: World, who: str = "maya", **more: Any) -> Any:
