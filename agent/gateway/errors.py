@@ -19,6 +19,9 @@ TYPES = {
     429: "rate_limit_error",
     431: "invalid_request_error",
 }
+# What OpenAI's Python client waits for at most; beyond, it tells its caller at once. Its JavaScript client waits for ever,
+# or asks again at once, unless it is told not to by X-Should-Retry.
+LONGEST_WAIT_SECONDS = 120
 REASONS = {s.value: s.phrase for s in HTTPStatus}
 
 
@@ -83,6 +86,8 @@ def answer(
     ]
     if refusal.retry_after is not None:
         lines.append(f"Retry-After: {refusal.retry_after}\r\n")
+        if refusal.retry_after > LONGEST_WAIT_SECONDS:
+            lines.append("X-Should-Retry: false\r\n")
     if refusal.status == 401:
         lines.append('WWW-Authenticate: Bearer realm="slotserve"\r\n')
     if close:
