@@ -79,6 +79,7 @@ class Engine(Protocol):
     name: str
     formats: frozenset[str]
     unix_socket: bool
+    beside: tuple[int, ...]  # how far from its own TCP port it may open others
     # Files that the engine reads before its arguments, and nobody but an administrator can have made.
     system_config_files: tuple[str, ...]
 

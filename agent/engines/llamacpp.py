@@ -88,6 +88,7 @@ class LlamaCpp:
     name = "llama.cpp"
     formats = frozenset({"gguf"})
     unix_socket = True
+    beside: tuple[int, ...] = ()
     options: Mapping[str, tuple[str, int]] = MappingProxyType(options())
     # Read by every llama-server before its arguments; only an administrator can have made it: `doctor` warns of it.
     system_config_files: tuple[str, ...] = ("/etc/llama.cpp/config.ini",)

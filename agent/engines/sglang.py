@@ -82,6 +82,7 @@ class Sglang:
     name = "sglang"
     formats = frozenset({"safetensors"})
     unix_socket = False
+    beside = (13, *range(233, 233 + 16))  # with attention spread over ranks
     system_config_files: tuple[str, ...] = ()
 
     def prepare(

@@ -6,6 +6,7 @@ front, and `--key.part value` is put behind everything else, so even ours would 
 
 from __future__ import annotations
 
+import os.path
 import re
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -28,6 +29,8 @@ _COUNTS, _SAME = prefixed.table(
     (vllm_options.ANY_VALUES, "*"),
     negatable=vllm_options.NEGATABLE,
 )
+# vLLM's processes talk over sockets in the temporary folder, with names of 36 characters; a path has at most 107 bytes.
+LONGEST_TMPDIR = 107 - 1 - 36
 OWNED: Mapping[str, str] = {
     "--model": "SlotServe chooses the model",
     "--hf-token": "SlotServe serves the model on the disk; engines fetch nothing",
@@ -84,6 +87,7 @@ class Vllm:
     name = "vllm"
     formats = frozenset({"safetensors"})
     unix_socket = True
+    beside: tuple[int, ...] = ()
     system_config_files: tuple[str, ...] = ()
 
     def prepare(
@@ -98,6 +102,8 @@ class Vllm:
         """See base.Engine."""
         preset = prefixed.sort_out(OPTIONS, args)
         made, env_dropped, env_permissioned = engine_environment(env, inherited, node_env, place)
+        if place.socket and len(place.tmpdir.encode()) > LONGEST_TMPDIR:
+            made.setdefault("VLLM_RPC_BASE_PATH", os.path.dirname(place.socket))
         made = {**OFFLINE, **made, "VLLM_API_KEY": place.engine_key}
         serve = () if tuple(program)[-1:] == ("serve",) else ("serve",)
         where = ("--uds", place.socket) if place.socket else ("--host", place.host, "--port", str(place.port))

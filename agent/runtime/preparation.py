@@ -114,7 +114,9 @@ class Preparation:
     def _place(
         self, engine: Engine, launch: Launch, model: FoundModel, launch_id: str, uuids: tuple[str, ...]
     ) -> Place:
-        at: dict[str, Any] = {"socket": str(self.socket)} if engine.unix_socket else {"port": ports.free_port()}
+        at: dict[str, Any] = (
+            {"socket": str(self.socket)} if engine.unix_socket else {"port": ports.free_port(beside=engine.beside)}
+        )
         return Place(
             model_path=model.path,
             served_names=(launch.model, unique_name(launch.model, launch_id)),

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from agent.engines import ENGINES
 from controller.cli.app import App
 from controller.cli.client import Client, Refused, path_of
 from controller.cli.options import command, split_model
@@ -137,6 +138,10 @@ def _say(answer: dict[str, Any], line: str) -> None:
     click.echo(line)
     for dropped in answer.get("dropped") or []:
         click.echo(f"Dropped {dropped['argument']}: {dropped['why']}")
+    engine = ENGINES.get(str(answer.get("engine")))
+    for unknown in answer.get("unknown") or []:
+        meant = engine.suggest(unknown) if engine else None
+        click.echo(f"Unknown to the engine: {unknown}" + (f" (did you mean {meant}?)" if meant else ""))
 
 
 def _model_row(model: dict[str, Any]) -> list[Any]:

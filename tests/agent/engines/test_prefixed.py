@@ -357,3 +357,10 @@ def test_engines_stay_off_the_network(engine: str) -> None:
     assert {made[n] for n in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "VLLM_NO_USAGE_STATS")} == {"1"}
     online = get(engine).prepare((engine,), (), {}, PORT, {}, {"HF_HUB_OFFLINE": "0"}).env
     assert online["HF_HUB_OFFLINE"] == "0", "the node's file is the administrator's"
+
+
+def test_vllm_has_a_short_folder_for_its_sockets() -> None:
+    """A socket's path has at most 107 bytes: where the launch's own folder is too deep, the channel's is taken."""
+    for tmpdir, base in (("/t" * 35, None), ("/t" * 36, "/run")):
+        place = Place("/models/q", ("q/w",), "KEY", socket="/run/a.sock", tmpdir=tmpdir)
+        assert get("vllm").prepare(("vllm",), (), {}, place, {}).env.get("VLLM_RPC_BASE_PATH") == base

@@ -261,12 +261,13 @@ def test_administrators_set_override_and_presets(run: Run) -> None:
         "--engine",
         "llama.cpp",
         "--args",
-        "-c 4096 --port 9",
+        "-c 4096 --port 9 --ctx-sise 5",
         "--load-timeout",
         "20m",
     )
     assert added.exit_code == 0, added.output
     assert "Dropped --port" in added.output
+    assert "Unknown to the engine: --ctx-sise (did you mean --ctx-size?)" in added.output
     assert "Qwen3-32B-FP8:short" in run("lin", "presets").output
     assert run("lin", "preset", "edit", "Qwen3-32B-FP8:short", "--args", "-c 8192").exit_code == 0
     assert run("lin", "preset", "remove", "Qwen3-32B-FP8:short").exit_code == 0
