@@ -1,4 +1,7 @@
-"""Many people book, extend and decide at once: never two in one place, and every attempt gets an answer."""
+"""Many people book, extend, approve and end at once: never two in one place, and every attempt gets an answer.
+
+Eight processes, each with the whole web application on the one database, as eight controllers would have it.
+"""
 
 from __future__ import annotations
 
@@ -7,79 +10,104 @@ import json
 import random
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import func, select
 
-from controller.store.tables import HOLDING, Reservation
+from controller.store.tables import HOLDING, Audit, Reservation
 from tests.controller.api.conftest import HOUR, MIN, NOW, World, make
+from tests.parts import BOTH
 
-PROCESSES, ACTIONS = 4, 20
-WORKER = """
-import json, sys
-from pathlib import Path
+DATABASES = BOTH
+PROCESSES, ACTIONS, WIDTH = 8, 60, 96
+# One interpreter that has imported everything becomes eight; each says its counts in a line.
+FORKS = """
+import json, os, sys
 from tests.controller.api.test_race import worker
-print(json.dumps(worker(Path(sys.argv[1]), json.loads(sys.argv[2]), int(sys.argv[3]))))
+folder, url, secrets, count = sys.argv[1:]
+children = []
+for seed in range(int(count)):
+    child = os.fork()
+    if not child:
+        os.write(1, (json.dumps(worker(folder, url, json.loads(secrets), seed)) + "\\n").encode())
+        os._exit(0)
+    children.append(child)
+sys.exit(any([os.waitpid(child, 0)[1] for child in children]))
 """
 
 
-def worker(folder: Path, secrets: dict[str, str], seed: int) -> dict[str, int]:
-    """Books random windows of one channel, and extends or ends some; counts of answers by status."""
+def worker(folder: str, url: str, secrets: dict[str, str], seed: int) -> dict[str, int]:
+    """Acts on one channel, on everybody's bookings; counts of "act status", and of actions."""
     from controller.context import Context
     from controller.fleet.live import Live
     from controller.settings import Settings
     from controller.store.session import Store
 
-    store = Store(f"sqlite:///{folder / 'slotserve.db'}")
-    w = World(Context(Settings(state_dir=folder), store, Live(), clock=lambda: NOW), store, secrets=secrets)
-    chance, counts, mine = random.Random(seed), {}, []
-    for turn in range(ACTIONS):
-        who = chance.choice(("maya", "noor", "tom"))
-        if turn % 4 == 3 and mine:
-            name, owner = chance.choice(mine)
-            answer = w.call("POST", f"/reservations/{name}/extend", {"minutes": chance.randint(1, 90)}, owner)
-        elif turn % 7 == 6 and mine:
-            name, owner = mine.pop()
-            answer = w.call("POST", f"/reservations/{name}/cancel", {}, owner)
-        else:
-            start = chance.randint(1, 40) * 15 * MIN
-            answer = w.call("POST", "/reservations", w.wish(start, start + chance.choice((15, 30, 60)) * MIN), who)
-            if answer.status_code == 201:
-                mine.append((answer.get_json()["id"], who))
-            elif answer.status_code == 409:
-                assert answer.get_json()["suggestions"]
-        counts[str(answer.status_code)] = counts.get(str(answer.status_code), 0) + 1
+    store = Store(url)
+    w = World(Context(Settings(state_dir=Path(folder)), store, Live(), clock=lambda: NOW), store, secrets=secrets)
+    chance, counts = random.Random(seed), Counter()
+    for _ in range(ACTIONS):
+        act = chance.choice(("create", "create", "extend", "approve", "end"))
+        said = _act(w, act, chance)
+        counts[act if said is None else f"{act} {said}"] += 1
     store.close()
     return counts
 
 
-def test_processes_that_book_at_once(tmp_path: Path) -> None:
-    w = make(tmp_path)
-    running = [
-        subprocess.Popen(
-            [sys.executable, "-c", WORKER, str(tmp_path), json.dumps(w.secrets), str(seed)],
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for seed in range(PROCESSES)
-    ]
-    counts: dict[str, int] = {}
-    for process in running:
-        out, _ = process.communicate(timeout=100)
-        assert process.returncode == 0
-        for status, count in json.loads(out).items():
-            counts[status] = counts.get(status, 0) + count
-    assert sum(counts.values()) == PROCESSES * ACTIONS
-    assert counts.keys() <= {"201", "200", "409"}, counts
-    assert counts["409"] > 0
+def _act(w: World, act: str, chance: random.Random) -> int | None:
+    """The status of the answer; None where there was nothing to act on."""
+    if act == "create":
+        start = chance.randint(1, WIDTH) * 15 * MIN
+        wish = w.wish(start, start + chance.choice((15, 30, 60, 90)) * MIN)
+        answer = w.call("POST", "/reservations", wish, chance.choice(("maya", "noor", "tom")))
+        if answer.status_code == 409:
+            assert answer.get_json()["suggestions"]
+        return answer.status_code
+    status = "pending" if act == "approve" else "approved"
     with w.store.read() as session:
-        rows = list(
-            session.scalars(select(Reservation).where(Reservation.status.in_(HOLDING)).order_by(Reservation.starts_at))
-        )
-    assert all(a.ends_at <= b.starts_at for a, b in itertools.pairwise(rows))
-    made = w.get("/audit?limit=1000&action=reservation.create")["items"]
-    assert len(made) == counts["201"]
+        rows = list(session.scalars(select(Reservation).where(Reservation.status == status).order_by(Reservation.id)))
+    if not rows:
+        return None
+    row, body = chance.choice(rows), {"reason": "because"}
+    if act == "extend":
+        body |= {"minutes": chance.choice((15, 30, 45))}
+    return w.call("POST", f"/reservations/{row.id}/{act}", body, "root").status_code
+
+
+def test_processes_that_book_at_once(tmp_path: Path, database_url: str) -> None:
+    w = make(tmp_path, database_url)
+    w.good("PATCH", "/channels/n1/a", {"policy": {"approval": "over", "approval_over_hours": 0.5}})
+    arguments = [str(tmp_path), database_url, json.dumps(w.secrets), str(PROCESSES)]
+    done = subprocess.run([sys.executable, "-c", FORKS, *arguments], stdout=subprocess.PIPE, text=True, timeout=110)
+    assert done.returncode == 0
+    counts: Counter[str] = Counter()
+    for line in done.stdout.splitlines():
+        counts.update(json.loads(line))
+    assert sum(counts.values()) == PROCESSES * ACTIONS, "every attempt got its answer"
+    statuses = {said.split()[1] for said in counts if " " in said}
+    assert statuses <= {"200", "201", "409"}, counts
+    assert {"create 201", "create 409", "extend 200", "extend 409", "approve 200", "end 200"} <= counts.keys(), counts
+    assert _overlapping(w) == []
+    made = {
+        "reservation.create": counts["create 201"],
+        "reservation.edit": counts["extend 200"],
+        "reservation.approved": counts["approve 200"],
+        "reservation.cancelled": counts["end 200"],
+    }
+    with w.store.read() as session:
+        audited = session.execute(select(Audit.action, func.count()).group_by(Audit.action)).all()
+    assert {a: n for a, n in audited if a.startswith("reservation.")} == made, "what was answered is what was written"
     w.store.close()
+
+
+def _overlapping(w: World) -> list[Any]:
+    query = select(Reservation).where(Reservation.status.in_(HOLDING)).order_by(Reservation.starts_at)
+    with w.store.read() as session:
+        rows = list(session.scalars(query))
+    assert rows
+    return [(a.id, b.id) for a, b in itertools.pairwise(rows) if a.ends_at > b.starts_at]
 
 
 def test_a_decision_is_made_once(w: World) -> None:
