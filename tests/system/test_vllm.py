@@ -33,14 +33,14 @@ LOAD_SECONDS = 600
 
 @pytest.fixture
 def vllm(tmp_path: Path) -> Iterator[Cluster]:
-    """A cluster with one channel `main` of vLLM, and two models `tiny` and `tiny-2` without a default."""
+    """A cluster with one channel `main` of vLLM, and two models: `tiny`, and `wide` whose context fits nowhere."""
     if os.environ.get("PYTEST_XDIST_WORKER") is not None:
         pytest.skip("vllm: runs alone, by `make test-vllm`")
     why = missing("vllm")
     if why:
         pytest.skip(f"vllm: {why}")
-    for name, seed in (("tiny", 1), ("tiny-2", 2)):
-        write_tiny_hf(tmp_path / "models" / name, seed)
+    write_tiny_hf(tmp_path / "models" / "tiny", 1)
+    write_tiny_hf(tmp_path / "models" / "wide", 2, context=3_000_000)
     engines = {"vllm": {"command": [environment_folder() / "bin" / "vllm"], "env": ENV}}
     channels = {"main": {"folder": tmp_path / "models", "engines": ["vllm"]}}
     more = {"SLOTSERVE_LOAD_TIMEOUT_SECONDS": str(LOAD_SECONDS), "SLOTSERVE_STOP_TIMEOUT_SECONDS": "20"}
@@ -87,14 +87,14 @@ def test_booked_served_and_stopped(vllm: Cluster) -> None:
 
 
 def test_a_context_too_long_for_the_memory_is_told_with_a_length_that_fits(vllm: Cluster) -> None:
-    """The KV cache of 0.0005 GiB holds some tokens, not 2048: vLLM says how many, and so does the booking's failure."""
-    args = ["--dtype", "bfloat16", "--max-num-seqs", "1", "--enforce-eager", "--kv-cache-memory-bytes", "300000"]
-    vllm.post("/presets", {"model": "tiny-2", "name": "tight", "engine": "vllm", "args": args}, "maya")
-    vllm.book("tiny-2", 0, 3600, preset="tight")
-    channel = vllm.until(lambda: (c := vllm.channel())["failure"] and c, LOAD_SECONDS, "the failure is told")
-    print(f"\n{channel['failure']}")
-    assert channel["failure"]["category"] == "kv_cache_too_small"
-    assert "--max-model-len" in channel["failure"]["reason"]
+    """A GiB holds two million of this model's tokens, not three: vLLM says how many, and so does the failure."""
+    args = ["--dtype", "bfloat16", "--max-num-seqs", "1", "--enforce-eager"]
+    vllm.post("/presets", {"model": "wide", "name": "tight", "engine": "vllm", "args": args}, "maya")
+    vllm.book("wide", 0, 3600, preset="tight")
+    failure = vllm.until(lambda: vllm.channel()["failure"], LOAD_SECONDS, "the failure is told")
+    print(f"\n{failure['category']}: {failure['reason']}\n  {failure['detail']}")
+    assert failure["category"] == "kv_cache_too_small"
+    assert "lower --max-model-len (not set: as long as the model allows) to 2097" in failure["reason"]
 
 
 def _tree(pid: int) -> list[int]:
