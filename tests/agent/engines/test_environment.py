@@ -104,6 +104,10 @@ def test_what_engines_need_gets_through(name: str) -> None:
             "VLLM_API_KEY",
             "VLLM_PORT",
             "SGLANG_PORT",
+            "SGLANG_GRPC_PORT",
+            "SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION",
+            "VLLM_DP_SIZE",
+            "VLLM_DP_MASTER_PORT",
             "HOME",
             "TMPDIR",
         ),
@@ -133,7 +137,10 @@ def test_a_value_that_no_environment_can_hold_is_dropped() -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["PATH", "LD_PRELOAD", "LD_LIBRARY_PATH", "PYTHONPATH", "PYTHONSTARTUP", "GGML_BACKEND_PATH", "VK_LAYER_PATH"],
+    [
+        *("PATH", "LD_PRELOAD", "LD_LIBRARY_PATH", "PYTHONPATH", "PYTHONSTARTUP", "GGML_BACKEND_PATH", "VK_LAYER_PATH"),
+        *("VLLM_PLUGINS", "VLLM_RUST_FRONTEND_PATH", "SGLANG_EXTERNAL_MODEL_PACKAGE", "SGLANG_PLUGINS"),
+    ],
 )
 def test_what_could_load_code_stays_and_needs_permission(name: str) -> None:
     made = prepare(preset={name: "v"}, inherited={"PATH": "/bin"})
