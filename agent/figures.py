@@ -57,7 +57,11 @@ class Figures:
         for name, words, values in (
             ("slotserve_gpu_memory_bytes", "Memory of a GPU.", [(g, g.memory_total_bytes) for g in gpus]),
             ("slotserve_gpu_memory_used_bytes", "Memory in use.", [(g, g.memory_used_bytes) for g in gpus]),
-            ("slotserve_gpu_use_ratio", "How busy a GPU is.", [(g, g.utilisation_percent / 100) for g in gpus]),
+            (
+                "slotserve_gpu_use_ratio",
+                "How busy a GPU is.",
+                [(g, u / 100) for g in gpus if (u := g.utilisation_percent) is not None],
+            ),
         ):
             lines += _family(name, "gauge", words)
             lines += [_line(name, value, gpu=g.uuid, index=str(g.index)) for g, value in values]

@@ -74,6 +74,7 @@ class Link:
         self._node, self._state, self._clock, self._spool, self._shipper = node, state, clock, spool, shipper
         self.down = Downlink(node, state, clock, self._send_results)
         self._key = b""
+        self._greeted = fleet_pb2.Hello()
         self._call: Any = None  # of the newest stream, while it is there
         self._bridge: asyncio.Task[None] | None = None  # a second stream, made with a renewed certificate
         self.on_clock: Callable[[], None] = lambda: None  # node time has been measured anew
@@ -91,6 +92,10 @@ class Link:
     def status_changed(self) -> None:
         """Something in the node's status is different."""
         self._status_due.set()
+
+    def declared_changed(self) -> None:
+        """What the node says in its Hello is different: GPUs came up."""
+        self._put(self._hello)
 
     def inventory_changed(self) -> None:
         """The models on disk are different."""
@@ -176,12 +181,8 @@ class Link:
         log.warning("connection lost why=%r; going on with the saved plan", why)
 
     async def _greet(self, call: Any) -> fleet_pb2.Welcome:
-        hello = self._node.hello()
-        hello.node, hello.version, hello.contract = self._node.name, VERSION, CONTRACT
-        hello.boot_id = self._clock.boot_id
-        if held := self.down.held:
-            hello.epoch, hello.generation, hello.plan_sha256 = held.epoch, held.generation, held.sha256
-        await call.write(_message(hello=hello))
+        self._greeted = self._node.hello()
+        await call.write(self._hello())
         first = await call.read()
         if first is grpc.aio.EOF or first.WhichOneof("body") != "welcome":
             raise LinkLost("the controller did not say welcome")
@@ -191,6 +192,8 @@ class Link:
         out: Outbox = asyncio.Queue()
         self._out = out
         self._put(self._time_request)
+        if self._node.hello() != self._greeted:  # it came to know more in between
+            self._put(self._hello)
         self._status_due.set()
         self.inventory_changed()
         self._send_results()
@@ -270,6 +273,14 @@ class Link:
         """Answers to commands; one that was written twice changes nothing."""
         for result in self.down.results.values():
             self._put(lambda result=result: _message(command_result=result))  # type: ignore[misc]
+
+    def _hello(self) -> fleet_pb2.AgentMessage:
+        hello = self._node.hello()
+        hello.node, hello.version, hello.contract = self._node.name, VERSION, CONTRACT
+        hello.boot_id = self._clock.boot_id
+        if held := self.down.held:
+            hello.epoch, hello.generation, hello.plan_sha256 = held.epoch, held.generation, held.sha256
+        return _message(hello=hello)
 
     def _inventory(self) -> fleet_pb2.AgentMessage | None:
         said = self._node.inventory()

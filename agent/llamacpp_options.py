@@ -85,7 +85,7 @@ SIMULATED_NO_VALUE = """
 
 SIMULATED_ONE_VALUE = """
 --sim-load-seconds | --sim-crash-after | --sim-exit-code | --sim-memory-mb | --sim-wrong-name | --sim-token-ms
---sim-tokens | --sim-first-token-ms | --sim-error-rate | --sim-status
+--sim-hang-after | --sim-cuda-error-after | --sim-sick-after | --sim-tokens | --sim-first-token-ms | --sim-error-rate | --sim-status
 """
 
 

@@ -11,13 +11,14 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
+from agent import messages
 from agent.channels import ChannelTask
 from agent.core.types import Timing
 from agent.errors import PlanRefused
 from agent.plan import NodePlan, parse
 from agent.runtime.aside import Aside
-from agent.runtime.gpu import Gpu, Gpus
-from agent.runtime.models import FoundModel, ModelIndex
+from agent.runtime.gpu import Gpu, Gpus, resolve
+from agent.runtime.models import ModelIndex
 from agent.settings import AgentSettings, NodeFile
 from agent.state import SavedPlan
 from protos import fleet_pb2, types_pb2
@@ -58,6 +59,9 @@ class Node:
         self._scanned = False
         self._disks = Aside("model folders")
         self._uuids: dict[str, tuple[str, ...]] = {}
+        self._memory: dict[str, int] = {}  # by UUID; what was seen once is kept while a driver or a card is away
+        self._gpu_messages: tuple[types_pb2.Gpu, ...] = ()
+        self._gpu_problem = ""
 
     @property
     def gpus(self) -> tuple[Gpu, ...]:
@@ -67,11 +71,10 @@ class Node:
     # --- for the link -----------------------------------------------------------------------------------------------
 
     def hello(self) -> fleet_pb2.Hello:
-        totals = {g.uuid: g.memory_total_bytes for g in self._seen}
         declared = []
         for channel in self._file.channels:
             uuids = self._uuids.get(channel.name, ())
-            known = [totals.get(u, 0) for u in uuids]
+            known = [self._memory.get(u, 0) for u in uuids]
             declared.append(
                 types_pb2.DeclaredChannel(
                     name=channel.name,
@@ -88,23 +91,14 @@ class Node:
     def status(self) -> fleet_pb2.Status:
         return fleet_pb2.Status(
             channels=[types_pb2.ChannelStatus(**task.status()) for task in self.channels.values()],
-            gpus=[
-                types_pb2.Gpu(
-                    index=g.index,
-                    uuid=g.uuid,
-                    name=g.name,
-                    memory_total_bytes=g.memory_total_bytes,
-                    memory_used_bytes=g.memory_used_bytes,
-                    utilisation_percent=g.utilisation_percent,
-                )
-                for g in self._seen
-            ],
+            gpus=self._gpu_messages,
+            gpu_problem=self._gpu_problem,
         )
 
     def inventory(self) -> fleet_pb2.Inventory | None:
         if not self._scanned:
             return None  # "no models" would have the controller believe that they are gone
-        return fleet_pb2.Inventory(models=[_model(m) for m in self._models.models()])
+        return fleet_pb2.Inventory(models=[messages.model(m) for m in self._models.models()])
 
     def check_plan(self, plan: bytes) -> NodePlan:
         return parse(plan, self.name, self.channels, self.own)
@@ -118,6 +112,7 @@ class Node:
                 "drain_seconds": plan.timing.drain,
                 "stop_timeout_seconds": plan.timing.stop_timeout,
                 "gateway_linger_seconds": plan.gateway_linger,
+                "limits": dict(plan.limits),
             }
         )
 
@@ -179,20 +174,45 @@ class Node:
         finally:
             look.cancel()
 
-    async def watch_gpus(self, on_change: Callable[[], None]) -> None:
-        """Keeps what the status says of the GPUs fresh, until cancelled."""
+    async def watch_gpus(self, on_change: Callable[[], None], on_declared: Callable[[], None]) -> None:
+        """Keeps what the status says of the GPUs fresh, until cancelled. `on_declared`: what `hello` says is different
+        (a driver came up after us: now the channels' cards and their memory are known)."""
         while True:
+            before = self.hello()
             await self.look_at_gpus()
             on_change()
+            if self.hello() != before:
+                log.info("declared GPUs are known now gpus=%s", len(self._seen))
+                on_declared()
             await asyncio.sleep(GPU_SECONDS)
 
     async def look_at_gpus(self) -> None:
         try:
-            self._seen = await self._gpus.aside(self._gpus.inventory)
-            for channel in self._file.channels:
-                self._uuids[channel.name] = await self._gpus.aside(self._gpus.resolve, channel.gpus)
+            await self._gpus.aside(self._look, self._engines())
         except Exception:
             log.exception("looking at the GPUs failed")
+
+    def _look(self, engines: Mapping[int, str]) -> None:
+        """May block for as long as the driver does."""
+        seen, problem = self._gpus.inventory(), ""
+        for channel in self._file.channels:
+            if seen or channel.name not in self._uuids:
+                self._uuids[channel.name] = resolve(channel.gpus, seen)
+            if not problem and channel.gpus:
+                problem = self._gpus.missing(channel.gpus)
+        if problem != self._gpu_problem:
+            (log.error if problem else log.info)("GPUs: %s", problem or "all declared ones are there")
+        self._memory |= {g.uuid: g.memory_total_bytes for g in seen if g.memory_total_bytes}
+        self._gpu_messages = tuple(messages.gpu(g, engines) for g in seen)
+        self._seen, self._gpu_problem = seen, problem
+
+    def _engines(self) -> dict[int, str]:
+        """The channels by the pids of what runs for them."""
+        found: dict[int, str] = {}
+        for name, task in self.channels.items():
+            if task.process is not None:
+                found |= {task.process.engine_pid: name, task.process.shim_pid: name}
+        return found
 
 
 def own_settings(settings: AgentSettings) -> dict[str, float]:
@@ -209,15 +229,3 @@ def gateway_url(file: NodeFile) -> str:
             host, _, port = listen.rpartition(":")
             return f"http://{file.node if host.strip('[]') in ('0.0.0.0', '::', '*', '') else host}:{port}"
     return ""
-
-
-def _model(found: FoundModel) -> types_pb2.Model:
-    return types_pb2.Model(
-        name=found.name,
-        path=found.path,
-        size_bytes=found.size_bytes,
-        format=found.format,
-        incomplete=found.incomplete,
-        detail=found.detail,
-        channels=found.channels,
-    )

@@ -35,6 +35,7 @@ class NodePlan:
     timing: Timing = field(default_factory=Timing)
     show_holders: str = "users"
     gateway_linger: float = 3600.0
+    limits: Mapping[str, tuple[int, int]] = field(default_factory=dict)  # requests at once: all together, with one key
 
 
 def parse(
@@ -67,6 +68,11 @@ def parse(
         timing=_timing(settings, own),
         show_holders=settings.show_holders or "users",
         gateway_linger=_value(settings, "gateway_linger_seconds", own, 3600.0),
+        limits={
+            said.channel: (said.max_concurrent, said.max_concurrent_per_key)
+            for said in plan.channels
+            if said.max_concurrent or said.max_concurrent_per_key
+        },
     )
 
 

@@ -17,10 +17,12 @@ from typing import Any
 from agent import control
 from agent.channels import ChannelTask
 from agent.clock import NodeClock
+from agent.core.alive import Limits
 from agent.figures import Figures
 from agent.files import write_private
 from agent.gateways import Gateways
 from agent.link import Link
+from agent.liveness import Liveness
 from agent.log_shipping import LogShipper
 from agent.node import Node
 from agent.runtime import adoption
@@ -64,6 +66,10 @@ class Agent:
             c.name: ChannelRuntime(c, file, settings, self.models, self.gpus, self.clock.now_ms) for c in file.channels
         }
         self.channels = {name: self._task(name, runtime) for name, runtime in self.runtimes.items()}
+        limits = Limits(settings.hung_seconds, settings.probe_seconds)
+        self.liveness = {
+            name: Liveness(task, self.runtimes[name], self.clock.now_ms, limits) for name, task in self.channels.items()
+        }
         self.node = Node(file, settings, channels=self.channels, models=self.models, gpus=self.gpus, door=self.gateways)
         self.spool = Spool(state.folder / "spool.jsonl")
         shipper = LogShipper({name: r.logs for name, r in self.runtimes.items()})
@@ -87,10 +93,11 @@ class Agent:
         parts: dict[str, Coroutine[Any, Any, None]] = {
             "link": self.link.run(),
             "models": self.node.watch_models(self.link.inventory_changed),
-            "gpus": self.node.watch_gpus(self.link.status_changed),
+            "gpus": self.node.watch_gpus(self.link.status_changed, self.link.declared_changed),
             "status": self._write_status(),
             "undeclared channels": self._stop_undeclared(),
             **{f"channel {name}": task.run() for name, task in self.channels.items()},
+            **{f"liveness {name}": looker.run() for name, looker in self.liveness.items()},
         }
         tasks = [asyncio.create_task(part, name=name) for name, part in parts.items()]
         stop = asyncio.create_task(self._stopped.wait())
@@ -143,6 +150,8 @@ class Agent:
             await asyncio.sleep(UNDECLARED_SECONDS)
 
     async def _usage(self, rows: list[dict[str, Any]]) -> None:
+        for name, looker in self.liveness.items():
+            looker.traffic.take(row for row in rows if row["channel"] == name)
         await self.link.usage(fleet_pb2.UsageRow(**row) for row in rows)
 
     # --- for `status` and `stop-engines` ----------------------------------------------------------------------------

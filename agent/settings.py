@@ -126,6 +126,20 @@ class AgentSettings(BaseSettings):
         description="Where /metrics is served, to anybody: host:port; not set: at the gateway's own address, "
         "to this machine and to administrators' keys",
     )
+    hung_seconds: float = Field(
+        60,
+        ge=10,
+        description="A ready engine that answers nothing while its GPU and processors idle so long is given up",
+    )
+    probe_seconds: float = Field(
+        600,
+        ge=0,
+        description="Without an answer through the gateway for so long a ready engine is asked for one token (it may cost "
+        "a cached prompt); 0: never",
+    )
+    read_ahead: bool = Field(
+        True, description="Read the next model's files into free memory while the present one serves"
+    )
     scan_seconds: float = Field(10.0, gt=0, description="How often the model folders are looked at")
 
     @property

@@ -12,6 +12,8 @@ llama-server:
     --sim-oom                run out of GPU memory while loading          --sim-status N          how they fail (500)
     --sim-memory-mb N        hold that much memory                        --sim-wrong-name NAME   serve under another name
     --sim-ignore-sigterm     only SIGKILL ends it                         --sim-hang              ready, but no answer ever comes
+    --sim-hang-after S       hang so long after it was ready      --sim-sick-after S      its health check fails from then on
+    --sim-cuda-error-after S say "CUDA error" and hang then
     --sim-leave-worker       a worker in its own session that ignores SIGTERM (ends by itself after 10 minutes)
 
 A model file whose first line is `simulated` holds such settings, one a line (`load-seconds = 2`, `oom`); so does a GGUF
@@ -23,12 +25,13 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 import time
 from typing import NoReturn
 
 from agent.simulated.api import Api
 from agent.simulated.arguments import behaviour, parse
-from agent.simulated.console import check_model, crash, end, fail_to_load, leave, log
+from agent.simulated.console import break_device, check_model, crash, end, fail_to_load, leave, log
 from agent.simulated.http import listen
 from agent.simulated.slots import Engine
 
@@ -66,9 +69,11 @@ def main(argv: list[str] | None = None) -> NoReturn:
         # As in llama-server: only now; before, a signal simply ends it.
         signal.signal(signal.SIGTERM, end)
         signal.signal(signal.SIGINT, end)
-    engine.loaded = True
+    engine.become_ready()
     log("srv  llama_server: model loaded")
     log(f"srv  llama_server: listening on {address}")
+    if "cuda-error-after" in settings:
+        threading.Timer(float(settings["cuda-error-after"]), break_device).start()
     time.sleep(float(settings.get("crash-after", 10**8)))
     log(f"srv  simulated crash, holding {len(memory)} bytes", "E")
     crash(settings)

@@ -116,12 +116,14 @@ class PlanAnswer(_message.Message):
     def __init__(self, epoch: _Optional[int] = ..., generation: _Optional[int] = ..., accepted: _Optional[bool] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class Status(_message.Message):
-    __slots__ = ("channels", "gpus")
+    __slots__ = ("channels", "gpus", "gpu_problem")
     CHANNELS_FIELD_NUMBER: _ClassVar[int]
     GPUS_FIELD_NUMBER: _ClassVar[int]
+    GPU_PROBLEM_FIELD_NUMBER: _ClassVar[int]
     channels: _containers.RepeatedCompositeFieldContainer[_types_pb2.ChannelStatus]
     gpus: _containers.RepeatedCompositeFieldContainer[_types_pb2.Gpu]
-    def __init__(self, channels: _Optional[_Iterable[_Union[_types_pb2.ChannelStatus, _Mapping]]] = ..., gpus: _Optional[_Iterable[_Union[_types_pb2.Gpu, _Mapping]]] = ...) -> None: ...
+    gpu_problem: str
+    def __init__(self, channels: _Optional[_Iterable[_Union[_types_pb2.ChannelStatus, _Mapping]]] = ..., gpus: _Optional[_Iterable[_Union[_types_pb2.Gpu, _Mapping]]] = ..., gpu_problem: _Optional[str] = ...) -> None: ...
 
 class Inventory(_message.Message):
     __slots__ = ("models",)
@@ -174,7 +176,7 @@ class UsageReport(_message.Message):
     def __init__(self, rows: _Optional[_Iterable[_Union[UsageRow, _Mapping]]] = ...) -> None: ...
 
 class UsageRow(_message.Message):
-    __slots__ = ("id", "channel", "model", "key_id", "user_id", "at_ms", "duration_seconds", "first_byte_seconds", "status", "outcome", "bytes_in", "bytes_out")
+    __slots__ = ("id", "channel", "model", "key_id", "user_id", "at_ms", "duration_seconds", "first_byte_seconds", "status", "outcome", "bytes_in", "bytes_out", "prompt_tokens", "completion_tokens")
     ID_FIELD_NUMBER: _ClassVar[int]
     CHANNEL_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
@@ -187,6 +189,8 @@ class UsageRow(_message.Message):
     OUTCOME_FIELD_NUMBER: _ClassVar[int]
     BYTES_IN_FIELD_NUMBER: _ClassVar[int]
     BYTES_OUT_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    COMPLETION_TOKENS_FIELD_NUMBER: _ClassVar[int]
     id: str
     channel: str
     model: str
@@ -199,7 +203,9 @@ class UsageRow(_message.Message):
     outcome: str
     bytes_in: int
     bytes_out: int
-    def __init__(self, id: _Optional[str] = ..., channel: _Optional[str] = ..., model: _Optional[str] = ..., key_id: _Optional[str] = ..., user_id: _Optional[str] = ..., at_ms: _Optional[int] = ..., duration_seconds: _Optional[float] = ..., first_byte_seconds: _Optional[float] = ..., status: _Optional[int] = ..., outcome: _Optional[str] = ..., bytes_in: _Optional[int] = ..., bytes_out: _Optional[int] = ...) -> None: ...
+    prompt_tokens: int
+    completion_tokens: int
+    def __init__(self, id: _Optional[str] = ..., channel: _Optional[str] = ..., model: _Optional[str] = ..., key_id: _Optional[str] = ..., user_id: _Optional[str] = ..., at_ms: _Optional[int] = ..., duration_seconds: _Optional[float] = ..., first_byte_seconds: _Optional[float] = ..., status: _Optional[int] = ..., outcome: _Optional[str] = ..., bytes_in: _Optional[int] = ..., bytes_out: _Optional[int] = ..., prompt_tokens: _Optional[int] = ..., completion_tokens: _Optional[int] = ...) -> None: ...
 
 class Received(_message.Message):
     __slots__ = ("ids",)

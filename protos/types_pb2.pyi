@@ -70,14 +70,18 @@ class Step(_message.Message):
     def __init__(self, at_ms: _Optional[int] = ..., target: _Optional[str] = ..., why: _Optional[str] = ..., fallback: _Optional[str] = ..., reservation_id: _Optional[str] = ..., access: _Optional[_Union[Access, _Mapping]] = ..., prepares_for_ms: _Optional[int] = ...) -> None: ...
 
 class ChannelPlan(_message.Message):
-    __slots__ = ("channel", "steps", "launches")
+    __slots__ = ("channel", "steps", "launches", "max_concurrent", "max_concurrent_per_key")
     CHANNEL_FIELD_NUMBER: _ClassVar[int]
     STEPS_FIELD_NUMBER: _ClassVar[int]
     LAUNCHES_FIELD_NUMBER: _ClassVar[int]
+    MAX_CONCURRENT_FIELD_NUMBER: _ClassVar[int]
+    MAX_CONCURRENT_PER_KEY_FIELD_NUMBER: _ClassVar[int]
     channel: str
     steps: _containers.RepeatedCompositeFieldContainer[Step]
     launches: _containers.RepeatedCompositeFieldContainer[Launch]
-    def __init__(self, channel: _Optional[str] = ..., steps: _Optional[_Iterable[_Union[Step, _Mapping]]] = ..., launches: _Optional[_Iterable[_Union[Launch, _Mapping]]] = ...) -> None: ...
+    max_concurrent: int
+    max_concurrent_per_key: int
+    def __init__(self, channel: _Optional[str] = ..., steps: _Optional[_Iterable[_Union[Step, _Mapping]]] = ..., launches: _Optional[_Iterable[_Union[Launch, _Mapping]]] = ..., max_concurrent: _Optional[int] = ..., max_concurrent_per_key: _Optional[int] = ...) -> None: ...
 
 class Settings(_message.Message):
     __slots__ = ("stop_timeout_seconds", "drain_seconds", "load_timeout_seconds", "disk_read_mbps", "retry_min_seconds", "retry_max_seconds", "switch_buffer_seconds", "show_holders", "gateway_linger_seconds")
@@ -112,20 +116,42 @@ class Plan(_message.Message):
     def __init__(self, node: _Optional[str] = ..., channels: _Optional[_Iterable[_Union[ChannelPlan, _Mapping]]] = ..., settings: _Optional[_Union[Settings, _Mapping]] = ...) -> None: ...
 
 class Gpu(_message.Message):
-    __slots__ = ("index", "uuid", "name", "memory_total_bytes", "memory_used_bytes", "utilisation_percent")
+    __slots__ = ("index", "uuid", "name", "memory_total_bytes", "memory_used_bytes", "utilisation_percent", "temperature_c", "power_watts", "processes", "problem")
     INDEX_FIELD_NUMBER: _ClassVar[int]
     UUID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     MEMORY_TOTAL_BYTES_FIELD_NUMBER: _ClassVar[int]
     MEMORY_USED_BYTES_FIELD_NUMBER: _ClassVar[int]
     UTILISATION_PERCENT_FIELD_NUMBER: _ClassVar[int]
+    TEMPERATURE_C_FIELD_NUMBER: _ClassVar[int]
+    POWER_WATTS_FIELD_NUMBER: _ClassVar[int]
+    PROCESSES_FIELD_NUMBER: _ClassVar[int]
+    PROBLEM_FIELD_NUMBER: _ClassVar[int]
     index: int
     uuid: str
     name: str
     memory_total_bytes: int
     memory_used_bytes: int
     utilisation_percent: int
-    def __init__(self, index: _Optional[int] = ..., uuid: _Optional[str] = ..., name: _Optional[str] = ..., memory_total_bytes: _Optional[int] = ..., memory_used_bytes: _Optional[int] = ..., utilisation_percent: _Optional[int] = ...) -> None: ...
+    temperature_c: int
+    power_watts: int
+    processes: _containers.RepeatedCompositeFieldContainer[GpuProcess]
+    problem: str
+    def __init__(self, index: _Optional[int] = ..., uuid: _Optional[str] = ..., name: _Optional[str] = ..., memory_total_bytes: _Optional[int] = ..., memory_used_bytes: _Optional[int] = ..., utilisation_percent: _Optional[int] = ..., temperature_c: _Optional[int] = ..., power_watts: _Optional[int] = ..., processes: _Optional[_Iterable[_Union[GpuProcess, _Mapping]]] = ..., problem: _Optional[str] = ...) -> None: ...
+
+class GpuProcess(_message.Message):
+    __slots__ = ("pid", "user", "command", "memory_bytes", "channel")
+    PID_FIELD_NUMBER: _ClassVar[int]
+    USER_FIELD_NUMBER: _ClassVar[int]
+    COMMAND_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    CHANNEL_FIELD_NUMBER: _ClassVar[int]
+    pid: int
+    user: str
+    command: str
+    memory_bytes: int
+    channel: str
+    def __init__(self, pid: _Optional[int] = ..., user: _Optional[str] = ..., command: _Optional[str] = ..., memory_bytes: _Optional[int] = ..., channel: _Optional[str] = ...) -> None: ...
 
 class DeclaredChannel(_message.Message):
     __slots__ = ("name", "gpu_uuids", "engines", "gpu_memory_bytes")
@@ -140,7 +166,7 @@ class DeclaredChannel(_message.Message):
     def __init__(self, name: _Optional[str] = ..., gpu_uuids: _Optional[_Iterable[str]] = ..., engines: _Optional[_Iterable[str]] = ..., gpu_memory_bytes: _Optional[int] = ...) -> None: ...
 
 class Model(_message.Message):
-    __slots__ = ("name", "path", "size_bytes", "format", "incomplete", "detail", "channels")
+    __slots__ = ("name", "path", "size_bytes", "format", "incomplete", "detail", "channels", "architecture", "context_length", "quantisation", "parameters", "projector")
     NAME_FIELD_NUMBER: _ClassVar[int]
     PATH_FIELD_NUMBER: _ClassVar[int]
     SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
@@ -148,6 +174,11 @@ class Model(_message.Message):
     INCOMPLETE_FIELD_NUMBER: _ClassVar[int]
     DETAIL_FIELD_NUMBER: _ClassVar[int]
     CHANNELS_FIELD_NUMBER: _ClassVar[int]
+    ARCHITECTURE_FIELD_NUMBER: _ClassVar[int]
+    CONTEXT_LENGTH_FIELD_NUMBER: _ClassVar[int]
+    QUANTISATION_FIELD_NUMBER: _ClassVar[int]
+    PARAMETERS_FIELD_NUMBER: _ClassVar[int]
+    PROJECTOR_FIELD_NUMBER: _ClassVar[int]
     name: str
     path: str
     size_bytes: int
@@ -155,7 +186,12 @@ class Model(_message.Message):
     incomplete: bool
     detail: str
     channels: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, name: _Optional[str] = ..., path: _Optional[str] = ..., size_bytes: _Optional[int] = ..., format: _Optional[str] = ..., incomplete: _Optional[bool] = ..., detail: _Optional[str] = ..., channels: _Optional[_Iterable[str]] = ...) -> None: ...
+    architecture: str
+    context_length: int
+    quantisation: str
+    parameters: int
+    projector: str
+    def __init__(self, name: _Optional[str] = ..., path: _Optional[str] = ..., size_bytes: _Optional[int] = ..., format: _Optional[str] = ..., incomplete: _Optional[bool] = ..., detail: _Optional[str] = ..., channels: _Optional[_Iterable[str]] = ..., architecture: _Optional[str] = ..., context_length: _Optional[int] = ..., quantisation: _Optional[str] = ..., parameters: _Optional[int] = ..., projector: _Optional[str] = ...) -> None: ...
 
 class Failure(_message.Message):
     __slots__ = ("target", "model", "preset", "category", "reason", "count", "since_ms", "last_ms", "retry_at_ms", "episode", "detail")

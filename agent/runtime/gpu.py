@@ -1,7 +1,8 @@
 """GPUs through NVML, loaded when first asked for and tolerant: no driver means no GPUs and a reason, never an error.
 
-A driver that comes up later than the agent is noticed, for a failed start is tried again. Identified by UUID: indices
-differ between tools. Every call may block for as long as the driver does, so the loop calls `aside`.
+A driver that comes up later than the agent is noticed, for a failed start is tried again. A card that is lost (it has
+fallen off the bus) does not hide the others. Identified by UUID: indices differ between tools. Every call may block for
+as long as the driver does, so the loop calls `aside`.
 """
 
 from __future__ import annotations
@@ -19,18 +20,7 @@ from agent.runtime.aside import Aside
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 RETRY_SECONDS = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class Gpu:
-    """0 = unknown (also where memory is shared with the processor)."""
-
-    index: int
-    uuid: str
-    name: str
-    memory_total_bytes: int
-    memory_used_bytes: int
-    utilisation_percent: int
+LOST_SECONDS = 30.0  # a lost card comes back, if at all, to a driver that was started anew
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +28,23 @@ class GpuProcess:
     gpu: str
     pid: int
     memory_bytes: int  # 0: unknown
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """Memory 0 = unknown (also where it is shared with the processor); None = unknown. A lost one has its `problem`, and
+    its UUID and name as far as it was seen before."""
+
+    index: int
+    uuid: str
+    name: str
+    memory_total_bytes: int
+    memory_used_bytes: int
+    utilisation_percent: int | None
+    temperature_c: int | None = None
+    power_watts: int | None = None
+    processes: tuple[GpuProcess, ...] = ()
+    problem: str = ""
 
 
 class Gpus:
@@ -51,14 +58,16 @@ class Gpus:
         self._lock = threading.RLock()
         self.reason = "not looked at yet"
         self.absent = False  # no NVIDIA library at all: other makes of GPU, or none
+        self._known: dict[int, tuple[str, str]] = {}  # UUID and name by index, of cards seen well
+        self._lost_at = 0.0
 
     def inventory(self) -> tuple[Gpu, ...]:
         """What is there now; empty with `reason` set where nothing can be seen."""
         return self._ask(self._inventory, ())
 
     def resolve(self, names: Iterable[str | int]) -> tuple[str, ...]:
-        """UUIDs for indices, UUIDs and their beginnings; what is unknown stays as it is."""
-        return _resolve(names, self.inventory())
+        """UUIDs of the cards that are there now; see the function."""
+        return resolve(names, self.inventory())
 
     def missing(self, names: Iterable[str | int]) -> str:
         """A sentence naming GPUs that are declared and cannot be seen; "" = all there, or this machine has no NVML."""
@@ -70,14 +79,17 @@ class Gpus:
             return ""
         if not seen:
             return f"no GPU can be seen ({self.reason})"
-        known = {g.uuid for g in seen}
-        gone = [n for n in _resolve(names, seen) if n not in known and not n.startswith("MIG-")]
+        known = {g.uuid for g in seen if not g.problem}
+        lost = {g.uuid: g.problem for g in seen if g.problem}
+        if broken := [f"GPU {n}: {lost[n]}" for n in resolve(names, seen) if n in lost]:
+            return f"{'; '.join(broken)}: the card has to be reset, most often with a restart of the machine"
+        gone = [n for n in resolve(names, seen) if n not in known and not n.startswith("MIG-")]
         return f"GPU {', '.join(gone)} cannot be seen (there are {len(seen)} others)" if gone else ""
 
     def used(self, names: Iterable[str | int]) -> dict[str, int]:
         """Bytes in use by UUID but for a desktop's; GPUs whose memory cannot be read are left out."""
         seen = self.inventory()
-        wanted = set(_resolve(names, seen))
+        wanted = set(resolve(names, seen))
         nothing: dict[str, int] = {}
         desktop = self._ask(lambda: self._memory_of_desktops(wanted), nothing) if wanted else nothing
         return {
@@ -91,24 +103,88 @@ class Gpus:
         wanted = set(self.resolve(names))
         return self._ask(lambda: self._processes(wanted), []) if wanted else []
 
+    def utilisation(self, names: Iterable[str | int]) -> list[int]:
+        """How busy these GPUs are, in percent; those that cannot say are left out."""
+        wanted = set(self.resolve(names))
+        nothing: list[int] = []
+        return self._ask(lambda: self._utilisation(wanted), nothing) if wanted else nothing
+
+    def _utilisation(self, wanted: set[str]) -> list[int]:
+        n, found = self._nvml, []
+        for _, handle in self._cards(wanted):
+            try:
+                found.append(int(n.nvmlDeviceGetUtilizationRates(handle).gpu))
+            except n.NVMLError as err:
+                if _code(err) == n.NVML_ERROR_DRIVER_NOT_LOADED:
+                    raise
+        return found
+
     def _inventory(self) -> tuple[Gpu, ...]:
+        n = self._nvml
+        found, lost = [], False
+        for index in range(n.nvmlDeviceGetCount()):
+            try:
+                found.append(self._card(index))
+            except n.NVMLError as err:
+                if _code(err) != n.NVML_ERROR_GPU_IS_LOST:
+                    raise
+                lost = True
+                uuid, name = self._known.get(index, ("", "?"))
+                found.append(Gpu(index, uuid, name, 0, 0, None, problem=str(err)))
+        self._look_for_lost(lost)
+        return tuple(found)
+
+    def _card(self, index: int) -> Gpu:
+        n = self._nvml
+        handle = n.nvmlDeviceGetHandleByIndex(index)
+        uuid, name = _text(n.nvmlDeviceGetUUID(handle)), _text(n.nvmlDeviceGetName(handle))
+        memory = self._try(partial(n.nvmlDeviceGetMemoryInfo, handle), None)
+        use = self._try(partial(n.nvmlDeviceGetUtilizationRates, handle), None)
+        heat = self._try(lambda: n.nvmlDeviceGetTemperature(handle, n.NVML_TEMPERATURE_GPU), None)
+        power = self._try(lambda: n.nvmlDeviceGetPowerUsage(handle), None)
+        running = self._try(partial(n.nvmlDeviceGetComputeRunningProcesses, handle), None) or ()
+        self._known[index] = uuid, name
+        return Gpu(
+            index=index,
+            uuid=uuid,
+            name=name,
+            memory_total_bytes=int(memory.total) if memory else 0,
+            memory_used_bytes=int(memory.used) if memory else 0,
+            utilisation_percent=int(use.gpu) if use else None,
+            temperature_c=None if heat is None else int(heat),
+            power_watts=None
+            if power is None
+            else round(power / 10_000) * 10,  # a reading that jitters is news for nobody
+            processes=tuple(GpuProcess(uuid, int(p.pid), int(p.usedGpuMemory or 0)) for p in running),
+        )
+
+    def _look_for_lost(self, lost: bool) -> None:
+        """Starts the driver's library anew now and then while a card is lost: only then a reset one is seen."""
+        now = time.monotonic()
+        if not lost:
+            self._lost_at = 0.0
+        elif not self._lost_at:
+            self._lost_at = now
+            log.error("GPU lost")
+        elif now >= self._lost_at + LOST_SECONDS:
+            self._lost_at = now
+            self._down(RuntimeError("a GPU is lost; looking for it anew"))
+
+    def _cards(self, wanted: set[str]) -> list[tuple[str, Any]]:
+        """UUID and handle of those of these GPUs that are there; a lost one is left out."""
         n = self._nvml
         found = []
         for index in range(n.nvmlDeviceGetCount()):
-            handle = n.nvmlDeviceGetHandleByIndex(index)
-            memory = self._try(partial(n.nvmlDeviceGetMemoryInfo, handle), None)
-            use = self._try(partial(n.nvmlDeviceGetUtilizationRates, handle), None)
-            found.append(
-                Gpu(
-                    index=index,
-                    uuid=_text(n.nvmlDeviceGetUUID(handle)),
-                    name=_text(n.nvmlDeviceGetName(handle)),
-                    memory_total_bytes=int(memory.total) if memory else 0,
-                    memory_used_bytes=int(memory.used) if memory else 0,
-                    utilisation_percent=int(use.gpu) if use else 0,
-                )
-            )
-        return tuple(found)
+            try:
+                handle = n.nvmlDeviceGetHandleByIndex(index)
+                uuid = _text(n.nvmlDeviceGetUUID(handle))
+            except n.NVMLError as err:
+                if _code(err) != n.NVML_ERROR_GPU_IS_LOST:
+                    raise
+                continue
+            if uuid in wanted:
+                found.append((uuid, handle))
+        return found
 
     def _processes(self, wanted: set[str]) -> list[GpuProcess]:
         return self._listed(wanted, self._nvml.nvmlDeviceGetComputeRunningProcesses)
@@ -122,14 +198,15 @@ class Gpus:
         return found
 
     def _listed(self, wanted: set[str], question: Callable[[Any], Any]) -> list[GpuProcess]:
-        n = self._nvml
         found = []
-        for index in range(n.nvmlDeviceGetCount()):
-            handle = n.nvmlDeviceGetHandleByIndex(index)
-            uuid = _text(n.nvmlDeviceGetUUID(handle))
-            if uuid in wanted:
+        for uuid, handle in self._cards(wanted):
+            try:
                 running = self._try(partial(question, handle), None) or ()
-                found += [GpuProcess(uuid, int(p.pid), int(p.usedGpuMemory or 0)) for p in running]
+            except self._nvml.NVMLError as err:
+                if _code(err) != self._nvml.NVML_ERROR_GPU_IS_LOST:
+                    raise
+                continue
+            found += [GpuProcess(uuid, int(p.pid), int(p.usedGpuMemory or 0)) for p in running]
         return found
 
     def _ask(self, question: Callable[[], T], nothing: T) -> T:
@@ -159,7 +236,7 @@ class Gpus:
         try:
             self._nvml.nvmlInit()
         except self._nvml.NVMLError as err:
-            self.absent = getattr(err, "value", None) == self._nvml.NVML_ERROR_LIBRARY_NOT_FOUND
+            self.absent = _code(err) == self._nvml.NVML_ERROR_LIBRARY_NOT_FOUND
             self.reason = str(err)
             return False
         self._up, self.reason, self.absent = True, "", False
@@ -179,19 +256,24 @@ class Gpus:
         try:
             return question()
         except n.NVMLError as err:
-            if getattr(err, "value", None) in (n.NVML_ERROR_GPU_IS_LOST, n.NVML_ERROR_DRIVER_NOT_LOADED):
+            if _code(err) in (n.NVML_ERROR_GPU_IS_LOST, n.NVML_ERROR_DRIVER_NOT_LOADED):
                 raise
             return nothing
 
 
-def _resolve(names: Iterable[str | int], seen: tuple[Gpu, ...]) -> tuple[str, ...]:
+def resolve(names: Iterable[str | int], seen: tuple[Gpu, ...]) -> tuple[str, ...]:
+    """UUIDs for indices, UUIDs and their beginnings; what is unknown stays as it is."""
     found = []
     for name in names:
         text = str(name)
-        matches = [g.uuid for g in seen if str(g.index) == text] if text.isdigit() else []
+        matches = [g.uuid for g in seen if str(g.index) == text and g.uuid] if text.isdigit() else []
         matches = matches or [g.uuid for g in seen if g.uuid.startswith(text) and not text.isdigit()]
         found.append(matches[0] if len(matches) == 1 else text)
     return tuple(found)
+
+
+def _code(err: Exception) -> int | None:
+    return getattr(err, "value", None)
 
 
 def _text(value: str | bytes) -> str:

@@ -26,6 +26,7 @@ from agent.runtime.preparation import Preparation
 from agent.runtime.probe import Prober
 from agent.runtime.records import ChannelPaths, RunRecord
 from agent.runtime.spawn import spawn
+from agent.runtime.vitals import Vitals
 from agent.settings import AgentSettings, ChannelConfig, NodeFile
 
 log = logging.getLogger(__name__)
@@ -214,6 +215,14 @@ class ChannelRuntime:
             except OSError as err:
                 log.warning("ready mark not written launch=%s error=%s", process.launch_id, err)
         return True
+
+    def vitals(self, process: Process) -> Vitals:
+        """What a ready engine's health, work and words are looked at with."""
+        return Vitals(process, self._gpus, self.channel.gpus, self.logs)
+
+    def condemn(self, process: Process, trouble: Trouble) -> None:
+        """It is going to be ended as a failure: its output is kept as a failed launch's."""
+        self._verdicts[process.launch_id] = trouble
 
     async def _on_cpu(self, process: Process) -> bool:
         """True = not ready: either not yet to be told, or it was found to run on the processor, and ended."""

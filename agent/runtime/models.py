@@ -40,6 +40,12 @@ class FoundModel:
     incomplete: bool = False
     detail: str = ""  # why incomplete
     channels: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()  # all weight files, in the order in which they are read
+    projector: str = ""  # the mmproj file beside it
+    architecture: str = ""  # "", 0: not known (yet)
+    context_length: int = 0
+    quantisation: str = ""
+    parameters: int = 0
 
 
 @dataclass(slots=True)

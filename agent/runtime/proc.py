@@ -43,6 +43,16 @@ def stat(pid: int) -> Stat | None:
     return Stat(pid, comm, fields[0], int(fields[1]), int(fields[19]))
 
 
+def load(pid: int) -> tuple[int, int] | None:
+    """Processor time in clock ticks, and pages that had to be read from a disk, since its start."""
+    try:
+        raw = (PROC / str(pid) / "stat").read_bytes()
+    except OSError:
+        return None
+    fields = raw.rpartition(b")")[2].split()
+    return (int(fields[11]) + int(fields[12]), int(fields[9])) if len(fields) > 12 else None
+
+
 def alive(pid: int, ticks: int) -> bool:
     """Whether that very process (not a later one with its number) still runs."""
     found = stat(pid)

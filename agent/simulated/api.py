@@ -59,6 +59,8 @@ class Api:
     def _look(self, to: Connection, path: str, query: str) -> None:
         engine = self.engine
         if path in ("/health", "/v1/health"):
+            if engine.due("sick-after"):
+                return to.error(500, "simulated sickness", "server_error")
             return to.json({"status": "ok"})
         if path in ("/v1/models", "/models"):
             meta = {"n_ctx_train": 4096, "n_ctx": int(engine.given.get("-c", 4096)), "size": 0, "n_params": 0}

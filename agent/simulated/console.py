@@ -34,6 +34,11 @@ def check_model(model: str) -> None:
         _fail(model, f"gguf_init_from_reader: invalid magic characters: '{seen}', expected 'GGUF'")
 
 
+def break_device() -> None:
+    """What llama.cpp says of a broken device."""
+    log("ggml_cuda_error: CUDA error: an illegal memory access was encountered", "E")
+
+
 def fail_to_load(settings: Values, model: str) -> None:
     if "oom" in settings:
         log(

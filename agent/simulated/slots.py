@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -20,6 +21,7 @@ class Engine:
         self.given = given
         self.settings = settings
         self.loaded = False
+        self.ready_at = 0.0
         self.model = given.get("-m", "")
         # Kept sorted, the first is the id: so does llama-server.
         aliases = sorted({a.strip() for a in given.get("-a", "").split(",")} - {""}, key=str.encode)
@@ -35,6 +37,13 @@ class Engine:
         self.requests = 0
         self.tokens = 0
         self.address = ""
+
+    def become_ready(self) -> None:
+        self.ready_at, self.loaded = time.monotonic(), True
+
+    def due(self, setting: str) -> bool:
+        """Whether the time of `…-after S` has come."""
+        return setting in self.settings and time.monotonic() >= self.ready_at + float(self.settings[setting])
 
     def name(self) -> str:
         return self.aliases[0] if self.aliases else ""
@@ -87,7 +96,7 @@ class Slot:
     def generate(self, limit: Any) -> Iterator[str]:
         """The answer's tokens at their pace. The same request gets the same words: the model's name, then some text."""
         settings = self.engine.settings
-        if "hang" in settings:
+        if "hang" in settings or self.engine.due("hang-after") or self.engine.due("cuda-error-after"):
             self.watch(10**8)
         longest = int(settings.get("tokens", 32))
         count = min(longest, limit) if isinstance(limit, int) and limit >= 0 else longest

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from controller.api.route import Body, Call, Page, Route, cursor, listed, place
 from controller.errors import NotFound, Unavailable
-from controller.fleet.live import LiveNode
+from controller.fleet.live import LiveGpu, LiveNode
 from controller.notify import inbox
 from controller.store import audit, channels, nodes
 from controller.store.tables import Node
@@ -91,6 +91,10 @@ def shape(call: Call, node: Node, channel_names: list[str]) -> dict[str, Any]:
             "memory_total_bytes": g.memory_total_bytes,
             "memory_used_bytes": g.memory_used_bytes,
             "utilisation_percent": g.utilisation_percent,
+            "temperature_c": g.temperature_c,
+            "power_watts": g.power_watts,
+            "problem": g.problem or None,
+            "processes": _processes(g, node.name, call.may("node.manage")),
         }
         for g in live.gpus
     ]
@@ -105,6 +109,7 @@ def shape(call: Call, node: Node, channel_names: list[str]) -> dict[str, Any]:
         "cordoned": node.cordoned,
         "enrolled": node.certificate_serial is not None,
         "gpus": gpus or node.gpus,
+        "gpu_problem": live.gpu_problem or None,
         "channels": channel_names,
         "gateway_urls": list(live.gateway_urls) or list(node.gateway_urls),
         "own_settings": node.own_settings,
@@ -117,6 +122,19 @@ def shape(call: Call, node: Node, channel_names: list[str]) -> dict[str, Any]:
         },
         "created_at": text_of(node.created_at),
     }
+
+
+def _processes(gpu: LiveGpu, node: str, all_of_it: bool) -> list[dict[str, Any]]:
+    """Whose they are; command lines of others' are for administrators."""
+    return [
+        {
+            "pid": p.pid,
+            "channel": f"{node}/{p.channel}" if p.channel else None,
+            "memory_bytes": p.memory_bytes,
+            **({"user": p.user, "command": p.command} if all_of_it else {}),
+        }
+        for p in gpu.processes
+    ]
 
 
 def _found(session: Any, call: Call) -> Node:

@@ -49,13 +49,30 @@ class LiveChannel:
 
 
 @dataclass(frozen=True, slots=True)
+class LiveGpuProcess:
+    """`channel`: whose engine it is, None = somebody else's. Memory 0 = unknown."""
+
+    pid: int
+    user: str
+    command: str
+    memory_bytes: int
+    channel: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class LiveGpu:
+    """None (memory: 0) = unknown; `problem`: why nothing can be seen of it."""
+
     index: int
     uuid: str
     name: str
     memory_total_bytes: int
     memory_used_bytes: int
-    utilisation_percent: int
+    utilisation_percent: int | None
+    temperature_c: int | None = None
+    power_watts: int | None = None
+    processes: tuple[LiveGpuProcess, ...] = ()
+    problem: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +89,7 @@ class LiveNode:
     gateway_urls: tuple[str, ...] = ()
     channels: dict[str, LiveChannel] = field(default_factory=dict)  # by name; replaced, never changed in place
     gpus: tuple[LiveGpu, ...] = ()
+    gpu_problem: str = ""  # why declared GPUs cannot be seen
 
 
 class Live:

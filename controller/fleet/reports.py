@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from controller.fleet.live import LiveChannel, LiveFailure, LiveGpu
+from controller.fleet.live import LiveChannel, LiveFailure, LiveGpu, LiveGpuProcess
 from protos import fleet_pb2, types_pb2
 
 OWN_SETTINGS = (
@@ -23,10 +23,7 @@ def live_channels(status: fleet_pb2.Status) -> dict[str, LiveChannel]:
 
 def live_gpus(status: fleet_pb2.Status) -> tuple[LiveGpu, ...]:
     """A status' GPUs in its order."""
-    return tuple(
-        LiveGpu(g.index, g.uuid, g.name, g.memory_total_bytes, g.memory_used_bytes, g.utilisation_percent)
-        for g in status.gpus
-    )
+    return tuple(_gpu(g) for g in status.gpus)
 
 
 def own_settings(settings: types_pb2.Settings) -> dict[str, Any]:
@@ -48,6 +45,23 @@ def failure(said: types_pb2.Failure) -> LiveFailure:
         retry_at=said.retry_at_ms or None,
         episode=said.episode,
         detail=said.detail,
+    )
+
+
+def _gpu(g: types_pb2.Gpu) -> LiveGpu:
+    return LiveGpu(
+        index=g.index,
+        uuid=g.uuid,
+        name=g.name,
+        memory_total_bytes=g.memory_total_bytes,
+        memory_used_bytes=g.memory_used_bytes,
+        utilisation_percent=g.utilisation_percent if g.HasField("utilisation_percent") else None,
+        temperature_c=g.temperature_c if g.HasField("temperature_c") else None,
+        power_watts=g.power_watts if g.HasField("power_watts") else None,
+        processes=tuple(
+            LiveGpuProcess(p.pid, p.user, p.command, p.memory_bytes, p.channel or None) for p in g.processes
+        ),
+        problem=g.problem,
     )
 
 

@@ -215,6 +215,8 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
         kind = said.WhichOneof("body")
         body: Any = getattr(said, kind) if kind else None
         match kind:
+            case "hello":  # again: it has come to know its GPUs
+                await self._declared(session, body)
             case "status":
                 await self._status(session, body)
             case "time_request":
@@ -238,14 +240,25 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
             case _:
                 log.warning("message not understood node=%s kind=%s", session.node, kind)
 
+    async def _declared(self, session: Session, hello: fleet_pb2.Hello) -> None:
+        try:
+            await asyncio.to_thread(self._records.hello, session.node, session.enrolment, hello)
+        except NodeRefused as err:
+            session.end(str(err))
+            return
+        log.info("node declares anew node=%s channels=%s", session.node, len(hello.channels))
+
     async def _status(self, session: Session, status: fleet_pb2.Status) -> None:
         gpus = reports.live_gpus(status)
         if self._sessions.get(session.node) is session:
-            self._live.update(session.node, channels=reports.live_channels(status), gpus=gpus)
+            channels = reports.live_channels(status)
+            self._live.update(session.node, channels=channels, gpus=gpus, gpu_problem=status.gpu_problem)
         lasting: list[dict[str, object]] = [
-            {"index": g.index, "uuid": g.uuid, "name": g.name, "memory_total_bytes": g.memory_total_bytes} for g in gpus
+            {"index": g.index, "uuid": g.uuid, "name": g.name, "memory_total_bytes": g.memory_total_bytes}
+            for g in gpus
+            if not g.problem
         ]
-        if lasting != session.gpus:
+        if lasting and lasting != session.gpus:  # a driver that is away for a while makes no card disappear
             await asyncio.to_thread(self._records.gpus, session.node_id, lasting)
             session.gpus = lasting
 

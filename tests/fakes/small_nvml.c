@@ -1,22 +1,24 @@
 /* libnvidia-ml.so.1 in small, for the real Python binding. State is read at each call from $SMALL_NVML:
      error N                         nvmlInit answers N (9: the driver is not loaded)
-     gpu UUID TOTAL USED [PID:BYTES …]      one line a GPU                                                              */
+     use N                           how busy every GPU is, in percent (42)
+     gpu UUID TOTAL USED [PID:BYTES …]      one line a GPU; with TOTAL 0 it is lost                                     */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define MAX 8
 static struct gpu { int index; char uuid[80], procs[400]; unsigned long long total, used; } gpus[MAX];
-static int count, error, ready;
+static int count, error, ready, use;
 
 static void look(void) {
     char line[600];
     FILE *f = getenv("SMALL_NVML") ? fopen(getenv("SMALL_NVML"), "r") : NULL;
     count = error = 0;
+    use = 42;
     while (f && count < MAX && fgets(line, sizeof line, f)) {
         struct gpu *g = &gpus[count];
         g->procs[0] = 0;
-        if (sscanf(line, "error %d", &error) == 1) continue;
+        if (sscanf(line, "error %d", &error) == 1 || sscanf(line, "use %d", &use) == 1) continue;
         if (sscanf(line, "gpu %79s %llu %llu %399[^\n]", g->uuid, &g->total, &g->used, g->procs) >= 3) g->index = count++;
     }
     if (f) fclose(f);
@@ -35,11 +37,13 @@ int nvmlInitWithFlags(unsigned flags) { look(); if (error) return error; ready =
 int nvmlInit_v2(void) { return nvmlInitWithFlags(0); }
 int nvmlShutdown(void) { ready = 0; return 0; }
 int nvmlDeviceGetCount_v2(unsigned *n) { CALL; *n = count; return 0; }
-int nvmlDeviceGetHandleByIndex_v2(unsigned i, struct gpu **g) { CALL; if (i >= (unsigned)count) return 2; *g = &gpus[i]; return 0; }
+int nvmlDeviceGetHandleByIndex_v2(unsigned i, struct gpu **g) { CALL; if (i >= (unsigned)count) return 2; *g = &gpus[i]; return gpus[i].total ? 0 : 15; }
 int nvmlDeviceGetUUID(struct gpu *g, char *to, unsigned size) { ON(g); return text(g->uuid, to, size); }
 int nvmlDeviceGetName(struct gpu *g, char *to, unsigned size) { ON(g); return text("Small GPU", to, size); }
 int nvmlDeviceGetMemoryInfo(struct gpu *g, unsigned long long *m) { ON(g); m[0] = g->total; m[1] = g->total - g->used; m[2] = g->used; return 0; }
-int nvmlDeviceGetUtilizationRates(struct gpu *g, unsigned *u) { ON(g); u[0] = 42; u[1] = 0; return 0; }
+int nvmlDeviceGetUtilizationRates(struct gpu *g, unsigned *u) { ON(g); u[0] = use; u[1] = 0; return 0; }
+int nvmlDeviceGetTemperature(struct gpu *g, int sensor, unsigned *c) { ON(g); *c = 30 + use / 2; return 0; }
+int nvmlDeviceGetPowerUsage(struct gpu *g, unsigned *mw) { ON(g); *mw = 300123; return 0; }
 struct process { unsigned pid; unsigned long long used; unsigned instance, compute; };
 int nvmlDeviceGetComputeRunningProcesses_v3(struct gpu *g, unsigned *n, struct process *to) {
     unsigned found = 0, room = *n;

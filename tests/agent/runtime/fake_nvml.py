@@ -19,6 +19,7 @@ class FakeNvml:
     """As pynvml, for what is asked. `error`: what nvmlInit raises; `lost`: calls raise it once initialised."""
 
     NVMLError = NVMLError
+    NVML_TEMPERATURE_GPU = 0
     NVML_ERROR_LIBRARY_NOT_FOUND, NVML_ERROR_DRIVER_NOT_LOADED, NVML_ERROR_GPU_IS_LOST = 12, 9, 15
 
     def __init__(self) -> None:
@@ -28,6 +29,8 @@ class FakeNvml:
         self.running: dict[str, list[tuple[int, int | None]]] = {A: [], B: []}
         self.drawing: dict[str, list[tuple[int, int | None]]] = {A: [], B: []}
         self.silent = False
+        self.gone: set[str] = set()  # lost, while the others go on
+        self.use: int | None = None
 
     def nvmlInit(self) -> None:
         self.inits += 1
@@ -43,7 +46,10 @@ class FakeNvml:
         return len(self.used)
 
     def nvmlDeviceGetHandleByIndex(self, index: int) -> str:
-        return list(self.used)[index]
+        handle = list(self.used)[index]
+        if handle in self.gone:
+            raise NVMLError(15)
+        return handle
 
     def nvmlDeviceGetUUID(self, handle: str) -> str:
         return handle
@@ -57,7 +63,17 @@ class FakeNvml:
         return SimpleNamespace(total=24 * GIB, used=self.used[handle])
 
     def nvmlDeviceGetUtilizationRates(self, handle: str) -> Any:
-        raise NVMLError(3)
+        if self.use is None:
+            raise NVMLError(3)
+        return SimpleNamespace(gpu=self.use)
+
+    def nvmlDeviceGetTemperature(self, handle: str, sensor: int) -> int:
+        return 41
+
+    def nvmlDeviceGetPowerUsage(self, handle: str) -> int:
+        if self.silent:
+            raise NVMLError(3)
+        return 123_456
 
     def nvmlDeviceGetComputeRunningProcesses(self, handle: str) -> list[Any]:
         return [SimpleNamespace(pid=p, usedGpuMemory=m) for p, m in self.running[handle]]

@@ -26,6 +26,36 @@ def test_inventory_names_and_numbers(nvml: FakeNvml) -> None:
     assert gpus.resolve([1, "0", "GPU-bb", "GPU-", "GPU-zz", 7]) == (B, A, B, "GPU-", "GPU-zz", "7")
     assert gpus.used([0]) == {A: GIB}
     assert gpus.reason == ""
+    assert (first.utilisation_percent, first.temperature_c, first.power_watts) == (None, 41, 120)
+    nvml.use, nvml.running[B] = 97, [(11, GIB), (12, None)]
+    second = gpus.inventory()[1]
+    assert (second.utilisation_percent, [(p.pid, p.memory_bytes) for p in second.processes]) == (
+        97,
+        [(11, GIB), (12, 0)],
+    )
+    assert gpus.utilisation([0, B]) == [97, 97]
+
+
+def test_a_lost_card_does_not_hide_the_others(nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> None:
+    gpus = Gpus(nvml)
+    assert gpus.inventory()
+    nvml.gone, nvml.running[B] = {A}, [(11, GIB)]
+    lost, well = gpus.inventory()
+    assert (lost.uuid, lost.name, lost.memory_total_bytes, lost.utilisation_percent) == (A, "Fake", 0, None)
+    assert lost.problem
+    assert not well.problem
+    assert "has to be reset" in gpus.missing([0])
+    assert gpus.missing([1]) == ""
+    assert gpus.used([A, B]) == {B: 2 * GIB}, "unknown is not zero"
+    assert [p.pid for p in gpus.processes([A, B])] == [11]
+    assert gpus.utilisation([A]) == []
+    assert nvml.inits == 1
+    monkeypatch.setattr(gpu_module, "LOST_SECONDS", 0.0)  # a reset card is seen by a driver that was started anew
+    gpus.inventory()
+    nvml.gone = set()
+    assert not gpus.inventory()[0].problem
+    assert nvml.inits == 2
+    assert gpus.missing([0]) == ""
 
 
 def test_memory_that_cannot_be_read_is_unknown_not_zero(nvml: FakeNvml) -> None:

@@ -164,6 +164,7 @@ set("gpu GPU-1 100 50 11:20 12:30\\ngpu GPU-2 200 0\\n"); look()
 set("gpu GPU-1 100 50\\n"); look()
 set("error 9"); look()
 set("gpu GPU-1 100 0\\n"); look()
+set("use 7\\ngpu GPU-1 0 0\\ngpu GPU-2 100 0 12:30\\n"); look()
 print(json.dumps(out))
 """
 
@@ -182,11 +183,22 @@ def test_the_real_binding(tmp_path: Path) -> None:
         [sys.executable, "-c", SCRIPT, str(state)], env=env, capture_output=True, text=True, check=False, timeout=30
     )
     assert done.returncode == 0, done.stderr
-    late, up, one_gone, down, back = (SimpleNamespace(gpus=a, procs=b, reason=c) for a, b, c in json.loads(done.stdout))
+    late, up, one_gone, down, back, lost = (
+        SimpleNamespace(gpus=a, procs=b, reason=c) for a, b, c in json.loads(done.stdout)
+    )
     assert (late.gpus, late.reason) == ([], "Driver Not Loaded")
-    assert up.gpus == [[0, "GPU-1", "Small GPU", 100, 50, 42], [1, "GPU-2", "Small GPU", 200, 0, 42]]
+    told = [42, 51, 300]  # use, temperature, power
+    assert up.gpus == [
+        [0, "GPU-1", "Small GPU", 100, 50, *told, [["GPU-1", 11, 20], ["GPU-1", 12, 30]], ""],
+        [1, "GPU-2", "Small GPU", 200, 0, *told, [], ""],
+    ]
     assert up.procs == [["GPU-1", 11, 20], ["GPU-1", 12, 30]]
     assert [g[1] for g in one_gone.gpus] == ["GPU-1"]
     assert (down.gpus, down.reason) == ([], "Driver Not Loaded")
     assert [g[1] for g in back.gpus] == ["GPU-1"]
     assert back.reason == ""
+    assert lost.gpus == [
+        [0, "GPU-1", "Small GPU", 0, 0, None, None, None, [], "GPU is lost"],
+        [1, "GPU-2", "Small GPU", 100, 0, 7, 33, 300, [["GPU-2", 12, 30]], ""],
+    ]
+    assert lost.procs == [["GPU-2", 12, 30]]
