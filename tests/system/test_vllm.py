@@ -81,7 +81,7 @@ def test_booked_served_and_stopped(vllm: Cluster) -> None:
 
     began = time.monotonic()
     vllm.post(f"/reservations/{booking['id']}/end", who="maya")
-    vllm.until(lambda: vllm.channel()["phase"] == "idle", 60, "the channel is empty")
+    vllm.until(lambda: vllm.channel()["phase"] == "off", 60, "the channel is empty")
     print(f"gone {time.monotonic() - began:.1f} s after the booking was ended")
     assert not [p for p in tree if pid_alive(p)], "the whole tree is gone"
 
