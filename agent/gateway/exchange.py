@@ -10,7 +10,6 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any
 
-from agent.core import routing
 from agent.core.admission import ends_at
 from agent.gateway import body as bodies
 from agent.gateway import own_answers, websocket
@@ -24,7 +23,8 @@ if TYPE_CHECKING:
     from agent.gateway.connection import ClientConnection
 
 log = logging.getLogger(__name__)
-SCAN_BYTES = 256 * 1024  # bodies that are longer are scanned for their model before they are complete
+SCAN_BYTES = 64 * 1024  # longer bodies are scanned for their model as they come
+PENDING_BYTES = 256 * 1024  # of a body, while the engine is being dialled
 CONNECT_SECONDS = 10.0
 
 
@@ -34,9 +34,9 @@ class Exchange(Reply):
     __slots__ = (
         "_buffer",
         "_connecting",
-        "_multipart",
         "_opening",
         "_pending",
+        "_pending_bytes",
         "_scanner",
         "_up_length",
     )
@@ -45,8 +45,8 @@ class Exchange(Reply):
         super().__init__(connection, head)
         self._buffer = bytearray()
         self._pending: list[bytes] = []  # for the engine, until it is connected
-        self._scanner: bodies.ModelScanner | None = None
-        self._multipart = head.content_type[:19].lower() == b"multipart/form-data"
+        self._pending_bytes = 0
+        self._scanner: bodies.Scanner | None = None
         self._up_length: int | None = None
         self._opening = False  # a WebSocket is asked for
         self._connecting: asyncio.Task[None] | None = None
@@ -73,8 +73,6 @@ class Exchange(Reply):
             self._own(own_answers.models(self))
         elif route is not None and route.kind == "realtime":
             self._open_websocket()
-        elif head.length is not None and head.length > gateway.body_limit and self._multipart:
-            self.refuse(self._too_large())
         elif head.expects_continue and not self.request_complete:
             self.connection.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
@@ -86,14 +84,15 @@ class Exchange(Reply):
             if self.bytes_in > SWALLOW_BYTES:
                 self._write_refusal(close=True)
             return
-        if self.endpoint is not None:
-            self._send(data)
-            return
-        self._buffer += data
-        if self.bytes_in > self.gateway.body_limit:
-            self.refuse(self._too_large(), close=True)
-        elif self.bytes_in > SCAN_BYTES and not self._multipart:
-            self._look_for_model()
+        try:
+            if self.endpoint is not None:
+                if self._scanner is not None:
+                    self._scanner.feed(data)
+                self._send(data)
+            else:
+                self._hold(data)
+        except Refusal as refusal:
+            self.broken_request(refusal)
 
     def body_complete(self) -> None:
         self.request_complete = True
@@ -109,19 +108,16 @@ class Exchange(Reply):
         data = bytes(self._buffer)
         self._buffer.clear()
         try:
-            if self._multipart:
-                found, boundary = bodies.find_model_multipart(self.head.content_type, data)
-                if self._route(found) and self.endpoint is not None and found.model != self.endpoint.model:
-                    data = bodies.rewrite_multipart(found, boundary, self.endpoint.model, data)
-            else:
-                found = bodies.find_model(data)
-                if self._route(found) and self.endpoint is not None and found.model != self.endpoint.model:
-                    data = bodies.rewrite(found, self.endpoint.model, data)
+            kind = self.head.content_type
+            found = self._scanner.finish() if self._scanner is not None else bodies.find(kind, data)
+            if not self._route(found) or self.endpoint is None:
+                return
+            if found.model != self.endpoint.model:
+                data = bodies.rewrite(kind, found, self.endpoint.model, data)
         except Refusal as refusal:
             self.refuse(refusal)
             return
-        if self.endpoint is not None:
-            self._connect(data, len(data))
+        self._connect(data, len(data))
 
     def broken_request(self, refusal: Refusal) -> None:
         """What the client sends is no HTTP any more: told if nothing was answered yet; an answer that runs goes on to
@@ -148,24 +144,28 @@ class Exchange(Reply):
 
     # routing
 
-    def _look_for_model(self) -> None:
-        """A long body that is still coming: once its model is known it goes through as it comes."""
-        if self._scanner is None:
-            self._scanner = bodies.ModelScanner()
-        try:
-            found = self._scanner.scan(self._buffer, False)
-            if found is None or not self._route(found) or self.endpoint is None:
-                return
-        except Refusal as refusal:
-            self.refuse(refusal, close=True)
+    def _hold(self, data: bytes) -> None:
+        """Holds the body back until its model is known; a long one then goes through as it comes. Raises Refusal."""
+        self._buffer += data
+        if self._scanner is not None:
+            self._scanner.feed(data)
+        elif self.bytes_in > SCAN_BYTES:
+            self._scanner = bodies.scanner(self.head.content_type)
+            self._scanner.feed(bytes(self._buffer))
+        found = self._scanner.found if self._scanner is not None else None
+        if found is None:
+            if self.bytes_in > self.gateway.body_limit:
+                raise self._too_large()
             return
-        data = bytes(self._buffer)
-        before = len(data)
-        if found.model != self.endpoint.model:
-            data = bodies.rewrite(found, self.endpoint.model, data)
+        if not self._route(found) or self.endpoint is None:
+            return
+        begun = bytes(self._buffer)
+        before = len(begun)
         self._buffer.clear()
+        if found.model != self.endpoint.model:
+            begun = bodies.rewrite(self.head.content_type, found, self.endpoint.model, begun)
         length = self.head.length
-        self._connect(data, None if length is None else length + len(data) - before)
+        self._connect(begun, None if length is None else length + len(begun) - before)
 
     def _route(self, found: bodies.Found) -> bool:
         """Chooses the channel; False where the request is refused (and answered)."""
@@ -174,9 +174,12 @@ class Exchange(Reply):
         assert head.route is not None
         now = gateway.clock.now_ms()
         named = head.route.channel or head.channel
-        route = routing.route(gateway.table.order, gateway.in_flight, key.caller, found.model, named, now)
+        route, full = gateway.route(key, found.model, named, now)
         view = route.channel
         self.channel = route.about
+        if full is not None:
+            self.refuse(full)
+            return False
         if view is None:
             self.refuse(refusal_of(route.admission, "model" if route.admission.status == 404 else None))
             return False
@@ -284,7 +287,8 @@ class Exchange(Reply):
         upstream = self.upstream
         if upstream is None or upstream.transport is None:
             self._pending.append(data)
-            if sum(map(len, self._pending)) > SCAN_BYTES:
+            self._pending_bytes += len(data)
+            if self._pending_bytes > PENDING_BYTES:
                 self.connection.pause_reading()
         elif not upstream.transport.is_closing():
             upstream.transport.write(data)
