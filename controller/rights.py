@@ -35,6 +35,9 @@ class Verdict:
         return self.allowed
 
 
+_YES = Verdict(True)
+
+
 class Held(Protocol):
     """What is held by a person (a reservation row will do)."""
 
@@ -68,48 +71,48 @@ def may(actor: Actor, action: str, subject: Any = None) -> Verdict:
 
 
 def _anybody(actor: Actor, _subject: Any) -> Verdict:
-    return Verdict(True)
+    return _YES
 
 
 def _admin(actor: Actor, _subject: Any) -> Verdict:
-    return Verdict(True) if actor.role == "admin" else Verdict(False, "only an administrator may do this")
+    return _YES if actor.role == "admin" else Verdict(False, "only an administrator may do this")
 
 
 def _decider(actor: Actor, _subject: Any) -> Verdict:
     if actor.role in ("approver", "admin"):
-        return Verdict(True)
+        return _YES
     return Verdict(False, "only an approver or an administrator may decide requests")
 
 
 def _holder(actor: Actor, held: Held) -> Verdict:
     if actor.role == "admin" or actor.id == held.holder_id:
-        return Verdict(True)
+        return _YES
     return Verdict(False, "this is somebody else's booking; only its holder or an administrator may change it")
 
 
 def _book(actor: Actor, owned: Owned) -> Verdict:
     if actor.role == "admin" or owned.owner_id in (None, actor.id):
-        return Verdict(True)
+        return _YES
     return Verdict(False, "only an administrator may book for somebody else")
 
 
 def _details(actor: Actor, held: Held) -> Verdict:
     if actor.role in ("approver", "admin") or actor.id == held.holder_id or actor.id in held.participants:
-        return Verdict(True)
+        return _YES
     return Verdict(False, "note and participants are for the holder, participants, approvers and administrators")
 
 
 def _running(actor: Actor, running: Held | None) -> Verdict:
     if actor.role == "admin" or (running is not None and running.holder_id == actor.id):
-        return Verdict(True)
+        return _YES
     return Verdict(False, "only an administrator, or the holder while the reservation runs, may do this")
 
 
 def _log(actor: Actor, launch_of: Held | None) -> Verdict:
     if actor.role == "admin" or launch_of is None:
-        return Verdict(True)
+        return _YES
     if actor.id == launch_of.holder_id or actor.id in launch_of.participants:
-        return Verdict(True)
+        return _YES
     return Verdict(
         False, "this output belongs to a reservation; its holder, participants and administrators may read it"
     )
@@ -117,13 +120,13 @@ def _log(actor: Actor, launch_of: Held | None) -> Verdict:
 
 def _own(actor: Actor, owned: Owned) -> Verdict:
     if actor.role == "admin" or owned.owner_id == actor.id:
-        return Verdict(True)
+        return _YES
     return Verdict(False, "only the owner or an administrator may do this")
 
 
 def _holder_name(actor: Actor, who: HolderName) -> Verdict:
     if who.show_holders in ("users", "everyone") or actor.role == "admin" or actor.id == who.holder_id:
-        return Verdict(True)
+        return _YES
     return Verdict(False, "holders' names are for administrators here")
 
 

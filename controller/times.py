@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
+from datetime import date, datetime, timedelta
+from functools import lru_cache
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, WithJsonSchema
@@ -41,8 +42,18 @@ def text_of(instant: int | None) -> str | None:
     """`2030-01-31T14:00:00Z`, with milliseconds where there are any; None stays None."""
     if instant is None:
         return None
-    whole = datetime.fromtimestamp(instant // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S")
-    return f"{whole}.{instant % 1000:03d}Z" if instant % 1000 else f"{whole}Z"
+    day, rest = divmod(instant, 86_400_000)
+    minutes, milliseconds = divmod(rest, 60_000)
+    hour, minute = divmod(minutes, 60)
+    second, milliseconds = divmod(milliseconds, 1000)
+    whole = f"{_day(day)}T{hour:02d}:{minute:02d}:{second:02d}"
+    return f"{whole}.{milliseconds:03d}Z" if milliseconds else f"{whole}Z"
+
+
+@lru_cache(maxsize=1024)
+def _day(number: int) -> str:
+    """A list of bookings has thousands of instants, and few days."""
+    return (date(1970, 1, 1) + timedelta(number)).isoformat()
 
 
 def _zone(text: str) -> bool:

@@ -16,7 +16,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -59,8 +59,8 @@ def find_postgresql() -> Path | None:
 class PostgreSQL:
     """A running server; `url(name)` is a database's address."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, pid: int) -> None:
+        self.folder, self.pid = folder, pid
         self._own: set[str] = set()
 
     def url(self, database: str, user: str = "postgres") -> str:
@@ -94,17 +94,18 @@ class PostgreSQL:
         return self.url(name)
 
 
-def start(binaries: Path, shared: Path) -> PostgreSQL:
-    """The run's server: started by whoever comes first."""
+def start(binaries: Path, shared: Path, options: Mapping[str, str] | None = None) -> PostgreSQL:
+    """The run's server: started by whoever comes first, with `options` over ours."""
     state = shared / STATE
     with locked(shared / "postgresql.lock"):
         if not state.exists():
             try:
-                _migrated(_start(binaries, state))
+                _migrated(_start(binaries, state, {**OPTIONS, **(options or {})}))
             except BaseException:
                 stop(shared)
                 raise
-        return PostgreSQL(Path(json.loads(state.read_text())["folder"]))
+        said = json.loads(state.read_text())
+        return PostgreSQL(Path(said["folder"]), said["pid"])
 
 
 def stop(shared: Path) -> None:
@@ -124,7 +125,7 @@ def stop(shared: Path) -> None:
     state.unlink()
 
 
-def _start(binaries: Path, state: Path) -> PostgreSQL:
+def _start(binaries: Path, state: Path, settings: Mapping[str, str]) -> PostgreSQL:
     folder = Path(tempfile.mkdtemp(prefix="ss-pg-"))  # short: a socket's path has at most 107 bytes
     who = _other_user(folder)
     env = {"PATH": os.defpath, "LC_ALL": "C.UTF-8", "TZ": "UTC"}
@@ -134,14 +135,14 @@ def _start(binaries: Path, state: Path) -> PostgreSQL:
     human = ["--locale-provider=icu", "--icu-locale=en"] if float(version.split()[2].split(".")[0]) >= 15 else []
     initdb = [binaries / "initdb", "-D", data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync", *human]
     subprocess.run(initdb, check=True, env=env, cwd=folder, stdout=subprocess.DEVNULL, **who)
-    options = [word for name, value in OPTIONS.items() for word in ("-c", f"{name}={value}")]
+    options = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
     with open(folder / "log", "wb") as out:
         process = subprocess.Popen(
             [binaries / "postgres", "-D", data, "-k", folder, *options],
             stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=env, cwd=folder, start_new_session=True, **who,
         )  # fmt: skip
     state.write_text(json.dumps({"folder": str(folder), "pid": process.pid}))
-    server = PostgreSQL(folder)
+    server = PostgreSQL(folder, process.pid)
 
     def ready() -> bool:
         assert process.poll() is None, (folder / "log").read_text()

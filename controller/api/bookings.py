@@ -270,12 +270,15 @@ def _problem(field: str, code: str, message: str) -> dict[str, Any]:
 
 def _shaper(session: Session, call: Call, rows: list[Reservation]) -> Any:
     names = users.names(session, shapes.people_of(rows))
-    where = channels.full_names(session, {r.channel_id for r in rows})
-    lost = channels.lost(session, {r.channel_id for r in rows})
+    where = channels.places(session, {r.channel_id for r in rows})
     show = call.ctx.settings.show_holders
-    return lambda r: shapes.reservation(
-        r, where.get(r.channel_id, ""), names, call.actor, show, call.now, lost.get(r.channel_id)
-    )
+    nowhere = ("", None)
+
+    def shape(r: Reservation) -> dict[str, Any]:
+        name, lost = where.get(r.channel_id, nowhere)
+        return shapes.reservation(r, name, names, call.actor, show, call.now, lost)
+
+    return shape
 
 
 def _channel_id(session: Session, full_name: str | None) -> str | None:

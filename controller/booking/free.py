@@ -7,7 +7,7 @@ number of statements does not depend on the number of channels.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 from controller.booking.view import policy_for, speed
 from controller.context import Context
 from controller.scheduling.booking_rules import DAY
-from controller.scheduling.free_slots import free_slots
+from controller.scheduling.free_slots import Slot, free_slots
 from controller.store.launches import Catalogue, Launch, read_catalogue
 from controller.store.models import exceeds
 from controller.store.tables import HOLDING, Channel, Node, NodeModel, Reservation
@@ -46,42 +46,92 @@ def windows(
     earliest: int | None = None,
 ) -> list[dict[str, Any]]:
     """{channel, starts_at, ends_at, free_until, reload, load_seconds, exceeds_gpu_memory, online, why} each."""
+    found = ranked(session, ctx, wish, now, channel_ids=channel_ids, besides=besides, each=each, earliest=earliest)
+    return [window.shape() for window in found[:limit]]
+
+
+def ranked(
+    session: Session,
+    ctx: Context,
+    wish: Wish,
+    now: int,
+    *,
+    channel_ids: list[str] | None = None,
+    besides: str | None = None,
+    each: int = 3,
+    earliest: int | None = None,
+) -> list[Window]:
+    """Every window, best first, at most `each` a channel; made into words by its `shape` only where it is shown."""
     rows = _candidates(session, channel_ids)
     if not rows:
         return []
     held, catalogue = _models(session, rows, wish)
-    busy = _busy(session, [c.id for c, _ in rows], now, besides)
-    found: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
+    busy = _busy(session, channel_ids, now, besides)
+    found: list[Window] = []
     for channel, node in rows:
         fit = _Fit(ctx, channel, node, wish, now)
         if not fit.possible(held, catalogue):
             continue
-        for start, end, free_until in free_slots(
-            [(r.starts_at, r.ends_at) for r in busy.get(channel.id, [])],
+        taken = busy.get(channel.id, [])
+        slots = free_slots(
+            [(r.starts_at, r.ends_at) for r in taken],
             wish.length,
             max(wish.wanted, now),
             now if earliest is None else max(now, earliest),
             fit.latest(),
             each,
-        ):
-            rank, shape = fit.shape(start, end, free_until, busy.get(channel.id, []))
-            found.append((rank, shape))
-    found.sort(key=lambda pair: pair[0])
-    return [shape for _, shape in found[:limit]]
+        )
+        found += [fit.window(slot, taken) for slot in slots]
+    found.sort(key=lambda window: window.rank)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A free window and its place among others."""
+
+    rank: tuple[Any, ...]
+    channel: str
+    slot: Slot
+    fit: _Fit
+    online: bool
+    reload: bool
+    too_big: bool
+
+    def shape(self) -> dict[str, Any]:
+        """As `windows` says."""
+        start, end, free_until = self.slot
+        why = [] if self.online else ["the node is away at present"]
+        if self.fit.wish.kind == "model":
+            why.append("the model has to be loaded" if self.reload else "no reload")
+        if self.too_big:
+            why.append("exceeds GPU memory")
+        why.append(f"free until {text_of(free_until)}" if free_until else "no booking after it")
+        return {
+            "channel": self.channel,
+            "starts_at": text_of(start),
+            "ends_at": text_of(end),
+            "free_until": text_of(free_until),
+            "reload": self.reload,
+            "load_seconds": self.fit.load_seconds,
+            "exceeds_gpu_memory": self.too_big,
+            "online": self.online,
+            "why": ", ".join(why),
+        }
 
 
 class _Fit:
     """One channel beside the wish."""
 
     def __init__(self, ctx: Context, channel: Channel, node: Node, wish: Wish, now: int) -> None:
-        self._ctx, self._channel, self._node, self._wish, self._now = ctx, channel, node, wish, now
+        self._ctx, self._channel, self._node, self.wish, self._now = ctx, channel, node, wish, now
         self._policy = policy_for(ctx.settings, channel)
         self._launch: Launch | None = None
         self._size = 0
         self._catalogue: Catalogue | None = None
 
     def possible(self, held: dict[str, NodeModel], catalogue: Catalogue | None) -> bool:
-        wish, channel = self._wish, self._channel
+        wish, channel = self.wish, self._channel
         if self._policy.max_hours is not None and wish.length > self._policy.max_hours * 3_600_000:
             return False
         if wish.kind == "exclusive":
@@ -99,39 +149,26 @@ class _Fit:
         ahead = self._policy.max_days_ahead
         return None if ahead is None else int(self._now + ahead * DAY)
 
-    def shape(
-        self, start: int, end: int, free_until: int | None, busy: list[Reservation]
-    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        name = f"{self._node.name}/{self._channel.name}"
-        reload, too_big = self._reloads(start, busy), exceeds(self._size, self._channel)
-        live = self._ctx.live.node(self._node.name).online
-        why = [] if live else ["the node is away at present"]
-        if self._wish.kind == "model":
-            why.append("the model has to be loaded" if reload else "no reload")
-        if too_big:
-            why.append("exceeds GPU memory")
-        why.append(f"free until {text_of(free_until)}" if free_until else "no booking after it")
-        shape = {
-            "channel": name,
-            "starts_at": text_of(start),
-            "ends_at": text_of(end),
-            "free_until": text_of(free_until),
-            "reload": reload,
-            "load_seconds": self._launch["load_seconds"] if self._launch else 0.0,
-            "exceeds_gpu_memory": too_big,
-            "online": live,
-            "why": ", ".join(why),
-        }
-        return (abs(start - self._wish.wanted), not live, reload, too_big, name, start), shape
+    @property
+    def load_seconds(self) -> float:
+        return self._launch["load_seconds"] if self._launch else 0.0
 
-    def _reloads(self, start: int, busy: list[Reservation]) -> bool:
+    def window(self, slot: Slot, busy: list[_Busy]) -> Window:
+        """`busy` by start."""
+        name = f"{self._node.name}/{self._channel.name}"
+        reload, too_big = self._reloads(slot.start, busy), exceeds(self._size, self._channel)
+        online = self._ctx.live.node(self._node.name).online
+        rank = (abs(slot.start - self.wish.wanted), not online, reload, too_big, name, slot.start)
+        return Window(rank, name, slot, self, online, reload, too_big)
+
+    def _reloads(self, start: int, busy: list[_Busy]) -> bool:
         if self._launch is None:
             return False
         before = max((r for r in busy if r.ends_at <= start), key=lambda r: r.ends_at, default=None)
         if before is None:
             live = self._ctx.live.channel(self._node.name, self._channel.name)
             return not (live.running == self._launch["identity"] and live.phase in ("ready", "loading"))
-        same = before.model == self._wish.model and before.preset == self._wish.preset
+        same = before.model == self.wish.model and before.preset == self.wish.preset
         return not (same and before.ends_at == start)
 
 
@@ -160,13 +197,27 @@ def _models(
     return held, read_catalogue(session, nodes, (wish.model,))
 
 
-def _busy(session: Session, channel_ids: list[str], now: int, besides: str | None) -> dict[str, list[Reservation]]:
+class _Busy(NamedTuple):
+    """What is needed of a booking that is in the way."""
+
+    channel_id: str
+    starts_at: int
+    ends_at: int
+    model: str | None
+    preset: str | None
+
+
+def _busy(session: Session, channel_ids: list[str] | None, now: int, besides: str | None) -> dict[str, list[_Busy]]:
     query = (
-        select(Reservation)
-        .where(Reservation.channel_id.in_(channel_ids), Reservation.status.in_(HOLDING), Reservation.ends_at > now)
+        select(*(getattr(Reservation, name) for name in _Busy._fields))
+        .where(Reservation.status.in_(HOLDING), Reservation.ends_at > now)
         .order_by(Reservation.starts_at)
     )
-    found: dict[str, list[Reservation]] = {}
-    for row in session.scalars(query.where(Reservation.id != besides) if besides else query):
-        found.setdefault(row.channel_id, []).append(row)
+    if channel_ids is not None:
+        query = query.where(Reservation.channel_id.in_(channel_ids))
+    if besides:
+        query = query.where(Reservation.id != besides)
+    found: dict[str, list[_Busy]] = {}
+    for row in session.execute(query):
+        found.setdefault(row.channel_id, []).append(_Busy(*row))
     return found

@@ -63,13 +63,13 @@ def suggest(
 ) -> list[dict[str, Any]]:
     """The nearest windows on the same channel first, then at that time elsewhere."""
     wish = free.Wish(booking.kind, booking.model, booking.preset, booking.end - booking.start, booking.start)
-    found = free.windows(session, ctx, wish, now, besides=besides, limit=1000, each=2)
-    here = [w for w in found if w["channel"] == place.full_name]
-    elsewhere: dict[str, dict[str, Any]] = {}
+    found = free.ranked(session, ctx, wish, now, besides=besides, each=2)
+    here = [w for w in found if w.channel == place.full_name]
+    elsewhere: dict[str, free.Window] = {}
     for window in found:
-        if window["channel"] != place.full_name:
-            elsewhere.setdefault(window["channel"], window)
-    return [*here, *elsewhere.values()][:SUGGESTED]
+        if window.channel != place.full_name:
+            elsewhere.setdefault(window.channel, window)
+    return [w.shape() for w in [*here, *elsewhere.values()][:SUGGESTED]]
 
 
 def place_of(session: Session, row: Reservation) -> Place | None:

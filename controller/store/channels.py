@@ -54,17 +54,19 @@ def of_nodes(session: Session, node_ids: list[str]) -> list[Row]:
     return [(channel, node) for channel, node in session.execute(query)]
 
 
-def lost(session: Session, channel_ids: set[str]) -> dict[str, str]:
-    """Those that are not there any more: id -> `node_removed` or `channel_gone`."""
+def places(session: Session, channel_ids: set[str]) -> dict[str, tuple[str, str | None]]:
+    """id -> (`node/channel`, what has become of one that is not there any more: `node_removed` or `channel_gone`)."""
     query = (
-        select(Channel.id, Node.removed_at)
+        select(Channel.id, Node.name, Channel.name, Node.removed_at, Channel.gone_at)
         .join(Node)
-        .where(Channel.id.in_(channel_ids), or_(Node.removed_at.is_not(None), Channel.gone_at.is_not(None)))
+        .where(Channel.id.in_(channel_ids))
     )
-    return {i: "channel_gone" if removed is None else "node_removed" for i, removed in session.execute(query)}
+    return {
+        i: (f"{node}/{name}", "node_removed" if removed is not None else "channel_gone" if gone is not None else None)
+        for i, node, name, removed, gone in session.execute(query)
+    }
 
 
 def full_names(session: Session, channel_ids: set[str]) -> dict[str, str]:
     """id -> `node/channel`."""
-    query = select(Channel.id, Node.name, Channel.name).join(Node).where(Channel.id.in_(channel_ids))
-    return {i: f"{node}/{name}" for i, node, name in session.execute(query)}
+    return {i: name for i, (name, _) in places(session, channel_ids).items()}
