@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 WRITE_BUFFER = 64 * 1024
 HEAD_SECONDS = 30.0  # from a head's first byte to its last
-BODY_SECONDS = 60.0  # between two pieces of a body
 IDLE_SECONDS = 90.0  # between two requests
+UNREAD_SECONDS = 600.0  # for a client that takes nothing of what waits for it
 LINGER_SECONDS = 2.0  # for a client that still sends while its answer says "close"
 
 
@@ -40,6 +40,7 @@ class ClientConnection(asyncio.Protocol):
         "_headers",
         "_in_head",
         "_parser",
+        "_unread",
         "_url",
         "exchange",
         "for_metrics",
@@ -66,6 +67,7 @@ class ClientConnection(asyncio.Protocol):
         self._head_size = 0
         self._headers: list[tuple[bytes, bytes]] = []
         self._url = b""
+        self._unread = (0, 0.0)  # bytes that waited for the client at an earlier look, and when it was
 
     # what asyncio calls
 
@@ -92,7 +94,11 @@ class ClientConnection(asyncio.Protocol):
             self._go_on_without_upgrade(data[upgrade.args[0] :])
         except httptools.HttpParserCallbackError:
             log.exception("request failed inside the gateway")
-            self._refuse(Refusal(500, "internal_error", "The gateway failed to handle this request."))
+            failed = Refusal(500, "internal_error", "The gateway failed to handle this request.")
+            if self.exchange is not None and self.exchange.answer is None:
+                self.exchange.refuse(failed, close=True)
+            else:
+                self._refuse(failed)
         except httptools.HttpParserError as err:
             self._refuse(bad_request(f"Malformed HTTP: {err}."))
         else:
@@ -125,6 +131,7 @@ class ClientConnection(asyncio.Protocol):
             return
         if self.exchange is not None:
             self._deaf = True
+            self.exchange.last_of_connection()
             return
         self._in_head = True
         self._headers = []
@@ -179,8 +186,8 @@ class ClientConnection(asyncio.Protocol):
         self.exchange = None
         if self.transport is None or self.transport.is_closing():
             return
-        if close or self._deaf or self.gateway.stopping:
-            self.close(linger=unread)
+        if close or self._deaf or self.gateway.refusing:
+            self.close(linger=unread or self._deaf)
         else:
             self.last_read = self.gateway.loop.time()
             self.resume_reading()
@@ -214,13 +221,17 @@ class ClientConnection(asyncio.Protocol):
 
     def check_idle(self, now: float) -> None:
         """Closes a connection whose client is waited for too long (never one that waits for us)."""
+        waiting = self.transport.get_write_buffer_size()
+        if not waiting or waiting != self._unread[0]:
+            self._unread = waiting, now
+        elif now - self._unread[1] > UNREAD_SECONDS:
+            log.warning("client takes nothing, given up on bytes=%s seconds=%d", waiting, now - self._unread[1])
+            self.transport.abort()
+            return
+        if self.transport.is_closing():
+            return
         if self.exchange is not None:
-            if (
-                not self.exchange.request_complete
-                and self.transport.is_reading()
-                and now - self.last_read > BODY_SECONDS
-            ):
-                self.exchange.client_stalled()
+            self.exchange.check_client(now)
         elif self._head_size and now - self._head_begun > HEAD_SECONDS:
             self._refuse(Refusal(408, "request_timeout", "The request's head took too long."))
         elif not self._head_size and now - self.last_read > IDLE_SECONDS:

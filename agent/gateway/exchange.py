@@ -26,6 +26,9 @@ log = logging.getLogger(__name__)
 SCAN_BYTES = 64 * 1024  # longer bodies are scanned for their model as they come
 PENDING_BYTES = 256 * 1024  # of a body, while the engine is being dialled
 CONNECT_SECONDS = 10.0
+BODY_SECONDS = 60.0  # a body may be so far behind BODY_RATE, whether it pauses or drips
+BODY_RATE = 500  # bytes a second
+REFUSED_SECONDS = 5.0  # for the rest of a body that is refused already
 
 
 class Exchange(Reply):
@@ -34,7 +37,9 @@ class Exchange(Reply):
     __slots__ = (
         "_buffer",
         "_connecting",
+        "_looked",
         "_opening",
+        "_patience",
         "_pending",
         "_pending_bytes",
         "_scanner",
@@ -50,6 +55,8 @@ class Exchange(Reply):
         self._up_length: int | None = None
         self._opening = False  # a WebSocket is asked for
         self._connecting: asyncio.Task[None] | None = None
+        self._patience = BODY_SECONDS
+        self._looked = (self.begun, 0)  # at the body, and what had come of it
 
     # the request, as it comes
 
@@ -129,8 +136,25 @@ class Exchange(Reply):
         elif not self.request_complete:
             self._abort("bad_request")
 
-    def client_stalled(self) -> None:
-        self.broken_request(Refusal(408, "request_timeout", "The request's body took too long."))
+    def check_client(self, now: float) -> None:
+        """Gives up a client that does not go on with its body, or only drips (not while it waits for the engine)."""
+        if self.request_complete:
+            return
+        (at, size), self._looked = self._looked, (now, self.bytes_in)
+        if not self.connection.transport.is_reading():
+            return
+        most = BODY_SECONDS if self._refusal is None else REFUSED_SECONDS
+        self._patience = min(most, self._patience + (self.bytes_in - size) / BODY_RATE) - (now - at)
+        if self._patience >= 0:
+            return
+        if self._refusal is not None:
+            self._write_refusal(close=True)
+        else:
+            self.broken_request(Refusal(408, "request_timeout", "The request's body took too long."))
+
+    def last_of_connection(self) -> None:
+        """The connection ends with this answer, which says so if it has not begun."""
+        self._close = True
 
     def client_gone(self) -> None:
         """In whatever phase: the engine's work for it ends at once."""

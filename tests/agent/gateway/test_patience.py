@@ -8,9 +8,10 @@ import json
 import pytest
 
 from agent.gateway.access_log import AccessLog
-from agent.gateway.connection import BODY_SECONDS, HEAD_SECONDS, IDLE_SECONDS
-from tests.fakes.gateway_rig import Rig, chat, read_answer, run
-from tests.fakes.stub_engine import silent
+from agent.gateway.connection import HEAD_SECONDS, IDLE_SECONDS, UNREAD_SECONDS
+from agent.gateway.exchange import BODY_RATE, BODY_SECONDS, REFUSED_SECONDS
+from tests.fakes.gateway_rig import Rig, chat, read_answer, request, run
+from tests.fakes.stub_engine import SSE_HEAD, Seen, silent
 
 
 def after(rig: Rig, seconds: float) -> None:
@@ -51,6 +52,77 @@ def test_body_that_stops_coming() -> None:
         after(rig, BODY_SECONDS + 1)
         assert (await read_answer(reader)).status == 408
         writer.close()
+        await rig.drained()
+
+    run(test)
+
+
+def test_body_that_only_drips() -> None:
+    """A byte now and then does not hold the connection, nor the engine's; a slow body that comes on does."""
+
+    async def test(rig: Rig) -> None:
+        await rig.serve_default()
+        for size, ends in ((1, True), (BODY_RATE * 60, False)):
+            reader, writer = await rig.open(request("/v1/embeddings", headers="Content-Length: 1000000\r\n"))
+            await arrived(rig)
+            for look in range(1, 4):
+                writer.write(b'{"a": "' if look == 1 else b"x" * size)
+                await asyncio.sleep(0.02)
+                after(rig, 30 * look)
+                await asyncio.sleep(0.01)
+            if ends:
+                assert (await read_answer(reader)).status == 408
+            else:
+                assert next(iter(rig.gateway.connections)).exchange
+            writer.close()
+            await rig.until(lambda: not rig.gateway.connections)
+
+    run(test)
+
+
+def test_body_that_is_refused_already_is_not_waited_for_long() -> None:
+    async def test(rig: Rig) -> None:
+        reader, writer = await rig.open(request("/v1/embeddings", b"{}", who="eve")[:-1])
+        await arrived(rig)
+        after(rig, REFUSED_SECONDS - 1)
+        await asyncio.sleep(0.01)
+        assert next(iter(rig.gateway.connections)).exchange
+        after(rig, REFUSED_SECONDS + 1)
+        answer = await read_answer(reader)
+        assert (answer.status, answer.headers["connection"]) == (401, "close")
+        writer.close()
+
+    run(test)
+
+
+def test_client_that_takes_nothing_of_its_answer() -> None:
+    """Slowly is fine, however slowly; not at all for ten minutes is gone, and frees the engine."""
+
+    async def test(rig: Rig) -> None:
+        await rig.serve_default()
+
+        async def flood(seen: Seen) -> None:
+            await seen.send(SSE_HEAD)
+            while True:
+                await seen.chunk(b"data: " + b"x" * 16_000 + b"\n\n")
+
+        rig.engine.behaviour = flood
+        reader, writer = await rig.open(chat(True))
+        writer.transport.pause_reading()
+        seen = await rig.engine.next()
+        await asyncio.sleep(0.3)
+        after(rig, 0)
+        after(rig, UNREAD_SECONDS - 1)
+        assert rig.gateway.in_flight["main"] == 1
+        writer.transport.resume_reading()
+        await reader.readexactly(2_000_000)
+        writer.transport.pause_reading()
+        await asyncio.sleep(0.3)
+        after(rig, UNREAD_SECONDS + 1)
+        assert rig.gateway.in_flight["main"] == 1, "it has read since"
+        after(rig, 2 * UNREAD_SECONDS + 2)
+        await asyncio.wait_for(seen.gone.wait(), 5)
+        writer.transport.abort()
         await rig.drained()
 
     run(test)

@@ -415,7 +415,8 @@ def test_many_requests_on_one_connection_and_pipelining_is_refused_cleanly() -> 
             writer.write(chat())
             assert (await read_answer(reader)).status == 200
         writer.write(chat() + chat())
-        assert (await read_answer(reader)).status == 200
+        answer = await read_answer(reader)
+        assert (answer.status, answer.headers["connection"]) == (200, "close")
         assert await reader.read() == b""
         assert len(rig.engine.seen) == 4
         writer.close()
