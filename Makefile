@@ -48,7 +48,11 @@ lint: setup ## ruff, mypy, import rules
 	.venv/bin/mypy
 	.venv/bin/lint-imports
 
-bench: setup bench-scheduling bench-fleet bench-gateway ## figures, printed beside what they compare to
+.venv/.bench: .venv/.ready
+	$(PY) -m pip install -q --disable-pip-version-check -e '.[bench]'
+	touch $@
+
+bench: setup .venv/.bench bench-scheduling bench-fleet bench-gateway ## figures, printed beside what they compare to
 
 bench-scheduling bench-gateway bench-fleet: setup
 	$(PY) -m tests.bench.$(subst -,_,$@)

@@ -1,4 +1,5 @@
-"""The engine of the benchmarks: answers as fast as it can, on a Unix socket. A stream's chunks come at a steady pace."""
+"""The engine of the benchmarks: answers as fast as it can, on a Unix socket. A stream's chunks come at a steady pace, which
+the body may set: "every=1.5 chunks=8"."""
 
 from __future__ import annotations
 
@@ -19,6 +20,8 @@ EVENT = (
 )
 CHUNK = b"%x\r\n%b\r\n" % (len(EVENT), EVENT)
 LENGTH = re.compile(rb"content-length: *(\d+)", re.IGNORECASE)
+STREAM = re.compile(rb'"stream": ?true')
+PACE = re.compile(rb"every=([\d.]+) chunks=(\d+)")
 CHUNKS, EVERY_SECONDS = 100, 0.02
 
 
@@ -29,6 +32,7 @@ class Engine(asyncio.Protocol):
         self._data = b""
         self._transport: Any = None
         self._left = 0
+        self._every = EVERY_SECONDS
 
     def connection_made(self, transport: Any) -> None:
         self._transport = transport
@@ -40,10 +44,11 @@ class Engine(asyncio.Protocol):
         if not found or len(body) < (int(length.group(1)) if length else 0):
             return
         self._data = b""
-        if b'"stream":true' in body:
+        if STREAM.search(body):
             self._transport.write(HEAD)
-            self._left = CHUNKS
-            asyncio.get_running_loop().call_later(EVERY_SECONDS, self._next)
+            pace = PACE.search(body)
+            self._every, self._left = (float(pace[1]), int(pace[2])) if pace else (EVERY_SECONDS, CHUNKS)
+            asyncio.get_running_loop().call_later(self._every, self._next)
             return
         self._transport.write(WHOLE)
         if b"connection: close" in head.lower() or b"HTTP/1.0" in head:
@@ -55,7 +60,7 @@ class Engine(asyncio.Protocol):
         self._left -= 1
         if self._left:
             self._transport.write(CHUNK)
-            asyncio.get_running_loop().call_later(EVERY_SECONDS, self._next)
+            asyncio.get_running_loop().call_later(self._every, self._next)
         else:
             self._transport.write(CHUNK + b"0\r\n\r\n")
 

@@ -1,0 +1,94 @@
+"""The clients of the gateway's benchmark: requests as OpenAI's clients send them, and the times until something comes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+KEY = "sk-ss-bench"
+ANSWER_ENDS, STREAM_ENDS = b'"}}]}', b"\r\n0\r\n\r\n"
+PATIENCE_SECONDS = 60.0
+Where = int | Path  # a port of 127.0.0.1, or a Unix socket
+
+
+def request(stream: bool, pace: str = "") -> bytes:
+    """1 kB of JSON; `pace` as upstream.py reads it."""
+    content = {
+        "messages": [{"role": "user", "content": (pace + "x" * 930)[:930]}],
+        "model": "bench-model",
+        "stream": stream,
+    }
+    body = json.dumps(content, separators=(",", ":")).encode()
+    return (
+        b"POST /v1/chat/completions HTTP/1.1\r\nHost: gateway\r\nAccept: application/json\r\n"
+        b"Content-Type: application/json\r\nUser-Agent: OpenAI/Python 3.57.0\r\nAccept-Encoding: gzip, deflate\r\n"
+        b"Authorization: Bearer %b\r\nX-Stainless-Lang: python\r\nX-Stainless-OS: Linux\r\nContent-Length: %d\r\n\r\n%b"
+    ) % (KEY.encode(), len(body), body)
+
+
+async def call(where: Where, connections: int, data: bytes, number: int, ends: bytes) -> list[float]:
+    """`number` requests one after another on each connection; the times to each answer's first byte, in seconds."""
+    callers = [Caller(data, number, ends) for _ in range(connections)]
+    for caller in callers:
+        await _connect(where, caller)
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        return [t for times in await asyncio.gather(*(c.done for c in callers)) for t in times]
+
+
+async def first_bytes(where: Where, streams: int, probes: int) -> list[float]:
+    """The first bytes' times of `probes` streams that begin one by one while `streams` others run."""
+    running = asyncio.create_task(call(where, streams, request(True), 1, STREAM_ENDS))
+    await asyncio.sleep(0.3)
+    times = await call(where, 1, request(True, "every=0.03 chunks=1 "), probes, STREAM_ENDS)
+    assert not running.done(), "the probes took longer than the streams"
+    await running
+    return times
+
+
+class Caller(asyncio.Protocol):
+    """Sends `number` requests one after another; `done` has the first bytes' times after the last answer."""
+
+    def __init__(self, data: bytes, number: int, ends: bytes) -> None:
+        self.done: asyncio.Future[list[float]] = asyncio.get_running_loop().create_future()
+        self.first: list[float] = []
+        self._data, self._left, self._ends = data, number, ends
+        self._tail = b""
+        self._sent = 0.0
+        self._transport: Any = None
+
+    def connection_made(self, transport: Any) -> None:
+        self._transport = transport
+        self._send()
+
+    def data_received(self, data: bytes) -> None:
+        if not self._tail:
+            self.first.append(time.perf_counter() - self._sent)
+        self._tail = (self._tail + data)[-len(self._ends) :]
+        if self._tail != self._ends:
+            return
+        self._left -= 1
+        if self._left:
+            self._send()
+        else:
+            self.done.set_result(self.first)
+            self._transport.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if not self.done.done():
+            self.done.set_exception(exc or ConnectionError("closed in the middle"))
+
+    def _send(self) -> None:
+        self._tail = b""
+        self._sent = time.perf_counter()
+        self._transport.write(self._data)
+
+
+async def _connect(where: Where, caller: Caller) -> None:
+    loop = asyncio.get_running_loop()
+    if isinstance(where, int):
+        await loop.create_connection(lambda: caller, "127.0.0.1", where)
+    else:
+        await loop.create_unix_connection(lambda: caller, str(where))
