@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from agent.runtime import proc
+from agent.runtime.facts import Facts
 from agent.runtime.gpu import Gpu, GpuProcess
 from agent.runtime.models import FoundModel
 from protos import types_pb2
@@ -26,7 +27,7 @@ def gpu(seen: Gpu, engines: Mapping[int, str]) -> types_pb2.Gpu:
     )
 
 
-def model(found: FoundModel) -> types_pb2.Model:
+def model(found: FoundModel, facts: Facts) -> types_pb2.Model:
     return types_pb2.Model(
         name=found.name,
         path=found.path,
@@ -35,10 +36,10 @@ def model(found: FoundModel) -> types_pb2.Model:
         incomplete=found.incomplete,
         detail=found.detail,
         channels=found.channels,
-        architecture=found.architecture,
-        context_length=found.context_length,
-        quantisation=found.quantisation,
-        parameters=found.parameters,
+        architecture=facts.architecture,
+        context_length=facts.context_length,
+        quantisation=facts.quantisation,
+        parameters=facts.parameters,
         projector=found.projector,
     )
 

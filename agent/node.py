@@ -17,6 +17,7 @@ from agent.core.types import Timing
 from agent.errors import PlanRefused
 from agent.plan import NodePlan, parse
 from agent.runtime.aside import Aside
+from agent.runtime.facts import FactBook
 from agent.runtime.gpu import Gpu, Gpus, resolve
 from agent.runtime.models import ModelIndex
 from agent.settings import AgentSettings, NodeFile
@@ -54,6 +55,7 @@ class Node:
         self.channels = channels
         self._file, self._models, self._gpus, self._door = file, models, gpus, door
         self._settings = settings
+        self._facts = FactBook(settings.agent_state_dir / "models.json")
         self.own = own_settings(settings)
         self._seen: tuple[Gpu, ...] = ()
         self._scanned = False
@@ -98,7 +100,7 @@ class Node:
     def inventory(self) -> fleet_pb2.Inventory | None:
         if not self._scanned:
             return None  # "no models" would have the controller believe that they are gone
-        return fleet_pb2.Inventory(models=[messages.model(m) for m in self._models.models()])
+        return fleet_pb2.Inventory(models=[messages.model(m, self._facts.of(m)) for m in self._models.models()])
 
     def check_plan(self, plan: bytes) -> NodePlan:
         return parse(plan, self.name, self.channels, self.own)
@@ -161,6 +163,9 @@ class Node:
                     shown = self._models.unreadable
                     for problem in shown:
                         log.warning("model folder not readable problem=%r", problem)
+                if await self._facts.fill(self._models.models()):
+                    on_change()
+                    continue  # a look at the folders between two batches
             except Exception:
                 log.exception("looking for models failed")
             await asyncio.sleep(self._settings.scan_seconds)

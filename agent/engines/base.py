@@ -40,6 +40,7 @@ class Place:
     gpu_uuids: tuple[str, ...] = ()
     home: str = "/nonexistent"
     tmpdir: str = "/tmp"
+    projector: str = ""  # the mmproj file that belongs to the model
 
 
 @dataclass(frozen=True, slots=True)

@@ -120,7 +120,7 @@ class LlamaCpp:
         made, env_dropped, env_permissioned = engine_environment(env, inherited, node_env, place)
         made["LLAMA_API_KEY"] = place.engine_key
         return Prepared(
-            command=(*program, *kept, *self._ours(place)),
+            command=(*program, *kept, *self._ours(args, place)),
             env=made,
             dropped=(*dropped, *env_dropped),
             unknown=tuple(dict.fromkeys(unknown)),
@@ -181,12 +181,18 @@ class LlamaCpp:
         """The names as the engine will show them: a comma separates names there, so it cannot be part of one."""
         return tuple(dict.fromkeys(name.replace(",", "_").strip() for name in place.served_names))
 
-    def _ours(self, place: Place) -> tuple[str, ...]:
+    def _ours(self, args: Sequence[str], place: Place) -> tuple[str, ...]:
         """Ours, last. `--offline` leads on purpose: an unknown option at the end of a preset's may take one value, and
         then takes that one instead of breaking our own into pieces."""
         where = ("--host", place.socket) if place.socket else ("--host", place.host, "--port", str(place.port))
         names = ("--alias", ",".join(self.served_names(place))) if place.served_names else ()
-        return ("--offline", "-m", place.model_path, *names, *where)
+        return ("--offline", *self._projector(args, place), "-m", place.model_path, *names, *where)
+
+    def _projector(self, args: Sequence[str], place: Place) -> tuple[str, ...]:
+        """The model's own projector, unless the preset names one or wants none."""
+        if not place.projector or {a.option for a in self.read(args)} & {"-mm", "-mmu", "--mmproj-auto"}:
+            return ()
+        return ("--mmproj", place.projector)
 
     def _why_dropped(self, argument: Argument) -> str | None:
         if argument.option is not None and argument.option in OWNED:

@@ -1,8 +1,11 @@
 """What an engine of this node can load: GGUF files and Hugging Face folders below the channels' model folders.
 
 - The name is the file's without `.gguf`; a split set (`-00001-of-00003`) is one model, given to the engine by its
-  first part, with the size of all parts; a missing part makes it incomplete. Projectors (`mmproj*`) are no models.
-- A folder with config.json and *.safetensors is one model, named by the folder (`models--org--name` caches: org/name).
+  first part, with the size of all parts; a missing part makes it incomplete. Projectors (`mmproj*`) are no models, but
+  belong to one: to those in their folder whose name theirs holds, or to all there when they are one model in several
+  quantisations. Where it is not clear there is none.
+- A folder with config.json and *.safetensors is one model, named by the folder (`models--org--name` caches: org/name,
+  the revision that refs/main names first).
 - Of two with the same name the first folder's wins, within a folder the first by path.
 - An empty file, or one that does not begin as a GGUF file does, is listed as incomplete and says why. One that was cut
   short cannot be told from here: the engine says so when it is loaded. A text that begins with "simulated" counts as a
@@ -21,12 +24,14 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from agent.settings import ChannelConfig
 
 log = logging.getLogger(__name__)
 SPLIT = re.compile(r"(?P<name>.+)-(?P<part>\d{5})-of-(?P<parts>\d{5})", re.DOTALL)
 CACHE = re.compile(r"models--(?P<org>[^/]+)--(?P<name>[^/]+)/snapshots/[^/]+$")
+QUANTISATION = re.compile(r"[-_.](UD-)?(I?Q\d\w*|[BF]{1,2}\d\d|MXFP\d\w*)$", re.IGNORECASE)
 HEADS = (b"GGUF", b"simulated")
 DEPTH = 10  # folders below a model folder: a link to / must not send us over the whole disk
 
@@ -40,12 +45,9 @@ class FoundModel:
     incomplete: bool = False
     detail: str = ""  # why incomplete
     channels: tuple[str, ...] = ()
-    files: tuple[str, ...] = ()  # all weight files, in the order in which they are read
-    projector: str = ""  # the mmproj file beside it
-    architecture: str = ""  # "", 0: not known (yet)
-    context_length: int = 0
-    quantisation: str = ""
-    parameters: int = 0
+    projector: str = ""  # the mmproj file that belongs to it
+    files: tuple[str, ...] = field(default=(), compare=False)  # all weight files, in order
+    stamp: int = field(default=0, compare=False)  # when one of them last changed, ns
 
 
 @dataclass(slots=True)
@@ -118,7 +120,7 @@ class ModelIndex:
     def _scan_folder(self, root: str, problems: dict[str, str]) -> list[FoundModel]:
         found: list[FoundModel] = []
         for folder in _walk(root, problems):
-            found += self._gguf(folder)
+            found += _paired(list(self._gguf(folder)), folder)
             if "config.json" in folder.files and (one := self._safetensors(folder)):
                 found.append(one)
         return found
@@ -135,13 +137,18 @@ class ModelIndex:
             else:
                 file = folder.files[name]
                 detail = self._head(file)
-                yield FoundModel(stem, file.path, file.size, "gguf", bool(detail), detail)
+                yield FoundModel(
+                    stem, file.path, file.size, "gguf", bool(detail), detail, files=(file.path,), stamp=file.ctime_ns
+                )
         for (name, count), parts in sets.items():
             missing = [n for n in range(1, count + 1) if n not in parts]
             detail = f"part {', '.join(map(str, missing))} of {count} is missing" if missing else ""
             detail = detail or next((d for n in sorted(parts) if (d := self._head(parts[n]))), "")
             first = parts[min(parts)]
-            yield FoundModel(name, first.path, sum(p.size for p in parts.values()), "gguf", bool(detail), detail)
+            files = [parts[n] for n in sorted(parts)]
+            yield FoundModel(
+                name, first.path, sum(f.size for f in files), "gguf", bool(detail), detail, **_lasting(files)
+            )
 
     def _head(self, file: _File) -> str:
         """Why this is no GGUF file, "" = it begins like one."""
@@ -150,18 +157,19 @@ class ModelIndex:
         return self._cached(file, _check_head)
 
     def _safetensors(self, folder: _Folder) -> FoundModel | None:
-        weights = [f for name, f in folder.files.items() if name.endswith(".safetensors")]
+        weights = [folder.files[name] for name in sorted(folder.files) if name.endswith(".safetensors")]
         index = folder.files.get("model.safetensors.index.json")
         if not weights:
             return None
-        needed = self._cached(index, _index_files).split("\n") if index else []
+        needed = self._cached(index, _index_files).split("\n") if index else _numbered(folder.files)
         missing = [n for n in needed if n and n not in folder.files]
         detail = f"{missing[0]} is missing" if missing else ""
         if len(missing) > 1:
             detail = f"{missing[0]} and {len(missing) - 1} more are missing"
         cache = CACHE.search(folder.path)
         name = f"{cache['org']}/{cache['name']}" if cache else os.path.basename(folder.path)
-        return FoundModel(name, folder.path, sum(f.size for f in weights), "safetensors", bool(detail), detail)
+        size = sum(f.size for f in weights)
+        return FoundModel(name, folder.path, size, "safetensors", bool(detail), detail, **_lasting(weights))
 
     def _cached(self, file: _File, look: Callable[[str], str]) -> str:
         key = (file.path, file.size, file.ctime_ns)
@@ -188,7 +196,8 @@ def _walk(root: str, problems: dict[str, str]) -> Iterator[_Folder]:
             continue
         yield folder
         if depth < DEPTH:
-            todo += [(p, depth + 1) for p in sorted(below, reverse=True)]
+            below.sort(key=lambda p: (not _is_main(p), p), reverse=True)
+            todo += [(p, depth + 1) for p in below]
 
 
 def _read(path: str, problems: dict[str, str]) -> tuple[_Folder, list[str]]:
@@ -209,6 +218,54 @@ def _read(path: str, problems: dict[str, str]) -> tuple[_Folder, list[str]]:
             except OSError:
                 continue  # gone meanwhile, or a link in a circle
     return folder, below
+
+
+def _is_main(path: str) -> bool:
+    """Whether a folder is the snapshot that its cache's refs/main names: of several revisions that one counts."""
+    if not CACHE.search(path):
+        return False
+    try:
+        return Path(path).parents[1].joinpath("refs", "main").read_text().strip() == os.path.basename(path)
+    except (OSError, UnicodeDecodeError):
+        return False
+
+
+def _paired(models: list[FoundModel], folder: _Folder) -> list[FoundModel]:
+    """With the projectors of their folder; of several for one model the most exact that is usual (F16)."""
+    projectors = sorted(
+        (n for n in folder.files if n.lower().startswith("mmproj") and n.lower().endswith(".gguf")),
+        key=lambda n: (not re.search(r"[-_.]f16\b", n.lower()), n),
+    )
+    if not projectors:
+        return models
+    bases = {_base(m.name).lower() for m in models}
+    found = []
+    for model in models:
+        named = [
+            n for n in projectors if (base := _base(n[6:-5]).strip("-_.").lower()) and _base(model.name).lower() == base
+        ]
+        own = named or (projectors if len(bases) == 1 else [])
+        found.append(replace(model, projector=folder.files[own[0]].path) if own else model)
+    return found
+
+
+def _base(name: str) -> str:
+    """A file's name without its quantisation."""
+    return QUANTISATION.sub("", name)
+
+
+def _numbered(names: Iterable[str]) -> list[str]:
+    """Where no index says which files there are: those that `-00001-of-00004` in a name speaks of."""
+    needed: list[str] = []
+    for name in names:
+        if name.endswith(".safetensors") and (split := SPLIT.fullmatch(name.removesuffix(".safetensors"))):
+            count = int(split["parts"])
+            needed += [f"{split['name']}-{n:05d}-of-{count:05d}.safetensors" for n in range(1, min(count, 1000) + 1)]
+    return sorted(set(needed))
+
+
+def _lasting(files: list[_File]) -> dict[str, Any]:
+    return {"files": tuple(f.path for f in files), "stamp": max(f.ctime_ns for f in files)}
 
 
 def _is_text(name: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import PurePath
 from typing import Any
 
 from sqlalchemy.orm import Session
@@ -50,6 +51,11 @@ def _shapes(session: Session, call: Call, entries: list[Entry]) -> list[dict[str
                 "name": entry.name,
                 "size_bytes": entry.size_bytes,
                 "format": entry.held[0][0].format,
+                "architecture": _known(entry, "architecture"),
+                "context_length": _known(entry, "context_length"),
+                "quantisation": _known(entry, "quantisation"),
+                "parameters": _known(entry, "parameters"),
+                "projector": PurePath(path).name if (path := _known(entry, "projector")) else None,
                 "incomplete": all(m.incomplete for m, _ in entry.held),
                 "detail": next((m.detail for m, _ in entry.held if m.detail), None),
                 "nodes": [node.name for _, node in entry.held],
@@ -76,6 +82,11 @@ def _shapes(session: Session, call: Call, entries: list[Entry]) -> list[dict[str
             }
         )
     return shapes
+
+
+def _known(entry: Entry, field: str) -> Any:
+    """What the first copy that says it says; None where none does."""
+    return next((value for m, _ in entry.held if (value := getattr(m, field))), None)
 
 
 ROUTES = (

@@ -17,7 +17,9 @@ from controller.api.route import Body, Call, Page, Route, cursor, listed, place
 from controller.booking import view
 from controller.errors import Conflict, Forbidden, Invalid, NotFound
 from controller.rights import Owned
+from controller.scheduling.hints import load_timeout_hint
 from controller.store import audit, channels, models, presets, users
+from controller.store.estimates import load_seconds
 from controller.store.session import Write
 from controller.store.tables import Preset
 
@@ -79,6 +81,7 @@ class _Sample:
     path: str
     gpu_uuids: tuple[str, ...] = ()
     channel: str = "channel"
+    projector: str = ""
 
 
 def list_presets(call: Call) -> dict[str, Any]:
@@ -120,7 +123,7 @@ def create(call: Call) -> dict[str, Any]:
         session.flush()
         session.touch(all_channels=True)
         audit.add(session, call.actor.id, "preset.create", row.id, call.now, after=_record(row))
-        return _full(call, session, row)
+        return _saved(call, session, row)
 
 
 def change(call: Call) -> dict[str, Any]:
@@ -153,7 +156,7 @@ def change(call: Call) -> dict[str, Any]:
         session.flush()
         session.touch(all_channels=True)
         audit.add(session, call.actor.id, "preset.change", row.id, call.now, before=before, after=_record(row))
-        return _full(call, session, row)
+        return _saved(call, session, row)
 
 
 def delete(call: Call) -> None:
@@ -174,6 +177,7 @@ def check(call: Call) -> dict[str, Any]:
     _checked_env(body.env)
     with call.ctx.store.read() as session:
         sample = _sample(session, body)
+        hints = _hints(call, session, body.model, body.name, body.load_timeout_seconds, body.channel)
     prepared = _prepare(body.engine, tokens, body.env, body.model, sample)
     return {
         "command": list(prepared.command),
@@ -181,6 +185,7 @@ def check(call: Call) -> dict[str, Any]:
         "dropped": _dropped(prepared),
         "unknown": list(prepared.unknown),
         "needs_permission": list(prepared.needs_permission),
+        "hints": hints,
     }
 
 
@@ -195,6 +200,7 @@ def _prepare(engine: str, tokens: list[str], env: dict[str, str], model: str, sa
         gpu_uuids=sample.gpu_uuids,
         home="/var/lib/slotserve-agent/home",
         tmpdir="/var/lib/slotserve-agent/tmp",
+        projector=sample.projector,
     )
     program = PROGRAMS.get(engine) or tuple(getattr(chosen, "program", (engine,)))
     return chosen.prepare(program, tokens, env, where, {})
@@ -205,13 +211,14 @@ def _sample(session: Session, body: PresetCheck) -> _Sample:
     if entry is None:
         raise Invalid.field("model", f"there is no model {body.model!r}; see the list of models")
     if body.channel is None:
-        return _Sample(entry.held[0][0].path)
+        first = entry.held[0][0]
+        return _Sample(first.path, projector=first.projector)
     found = channels.by_full_name(session, body.channel)
     if found is None:
         raise Invalid.field("channel", f"there is no channel {body.channel!r}; name it node/channel")
     channel, node = found
-    path = next((m.path for m, n in entry.held if n.id == node.id), entry.held[0][0].path)
-    return _Sample(path, tuple(channel.gpu_uuids), channel.name)
+    held = next((m for m, n in entry.held if n.id == node.id), entry.held[0][0])
+    return _Sample(held.path, tuple(channel.gpu_uuids), channel.name, held.projector)
 
 
 def _permitted(call: Call, engine: str, tokens: list[str], env: dict[str, str]) -> None:
@@ -272,6 +279,31 @@ def _found(session: Session, call: Call) -> Preset:
 
 def _full(call: Call, session: Session, row: Preset) -> dict[str, Any]:
     return _shape(call, row, users.names(session, {row.owner_id}))
+
+
+def _saved(call: Call, session: Session, row: Preset) -> dict[str, Any]:
+    return {
+        **_full(call, session, row),
+        "hints": _hints(call, session, row.model, row.name, row.load_timeout_seconds),
+    }
+
+
+def _hints(
+    call: Call, session: Session, model: str, name: str | None, own_one: float | None, channel: str | None = None
+) -> list[dict[str, str]]:
+    """Nodes on which loading would probably take longer than it may; only the one of `channel` where that is given."""
+    entry = models.find(session, model)
+    held = [node for _, node in entry.held] if entry else []
+    wanted = channel.partition("/")[0] if channel else None
+    found = []
+    for node in held:
+        if wanted is not None and node.name != wanted:
+            continue
+        seconds = load_seconds(session, node.id, model, name, view.speed(call.ctx.settings, node))
+        hint = load_timeout_hint(seconds, view.load_timeout(own_one, call.ctx.settings, node), node.name)
+        if hint is not None:
+            found.append({"code": hint.code, "message": str(hint)})
+    return found[:5]
 
 
 def _shape(call: Call, row: Preset, names: dict[str, str]) -> dict[str, Any]:

@@ -94,6 +94,7 @@ def outlook(session: Session, ctx: Context, view: View, booking: Booking, now: i
         live.running or None if live.phase in ("ready", "loading") else None,
         view.size_bytes,
         place.channel.gpu_memory_bytes,
+        load_timeout_of(view.launch, settings, place.node),
     )
 
 
@@ -127,6 +128,19 @@ def own(place: Place, name: str, otherwise: float) -> Any:
     """A setting of the node's own file, else the controller's."""
     said = (place.node.own_settings or {}).get(name)
     return otherwise if said is None else said
+
+
+def load_timeout_of(launch: Launch | None, settings: Settings, node: Node) -> float | None:
+    """From a start to ready at most: the preset's own, the node's, or the controller's."""
+    if launch is None:
+        return None
+    return load_timeout(launch["load_timeout_seconds"], settings, node)
+
+
+def load_timeout(own_one: float | None, settings: Settings, node: Node) -> float:
+    """As above, for a preset's own value (None: it has none)."""
+    said = own_one if own_one is not None else (node.own_settings or {}).get("load_timeout_seconds")
+    return float(settings.load_timeout_seconds if said is None else said)
 
 
 def speed(settings: Settings, node: Node) -> float:

@@ -20,6 +20,12 @@ from controller.store.session import Store, Write
 from controller.store.tables import Channel, Load, Node, NodeModel, Usage
 from protos import fleet_pb2
 
+# What a node says of a model, by the same name in the protocol and in the table.
+MODEL = (
+    *("path", "size_bytes", "format", "incomplete", "detail"),
+    *("architecture", "context_length", "quantisation", "parameters", "projector"),
+)
+
 
 class NodeRefused(Exception):
     """This node may not connect; the message is for its log."""
@@ -140,6 +146,8 @@ class Records:
                         outcome=row.outcome,
                         bytes_in=row.bytes_in,
                         bytes_out=row.bytes_out,
+                        prompt_tokens=row.prompt_tokens if row.HasField("prompt_tokens") else None,
+                        completion_tokens=row.completion_tokens if row.HasField("completion_tokens") else None,
                     )
                 )
 
@@ -148,10 +156,7 @@ class Records:
         with self._store.read() as session:
             have = {m.name: _model(m) for m in session.scalars(select(NodeModel).where(NodeModel.node_id == node_id))}
         now = self._clock()
-        fresh = {
-            m.name: (m.path, m.size_bytes, m.format, m.incomplete, m.detail, list(m.channels), False)
-            for m in said.models
-        }
+        fresh = {m.name: (*(getattr(m, f) for f in MODEL), list(m.channels), False) for m in said.models}
         if fresh == {n: m for n, m in have.items() if not m[-1]}:
             return False
         with self._store.write() as session:
@@ -161,8 +166,9 @@ class Records:
                 if row is None:
                     row = NodeModel(node_id=node_id, name=m.name)
                     session.add(row)
-                row.path, row.size_bytes, row.format = m.path, m.size_bytes, m.format
-                row.incomplete, row.detail, row.channels = m.incomplete, m.detail, list(m.channels)
+                for field in MODEL:
+                    setattr(row, field, getattr(m, field))
+                row.channels = list(m.channels)
                 row.seen_at, row.gone_at = now, None
             for row in rows.values():
                 row.gone_at = row.gone_at or now
@@ -232,12 +238,4 @@ def _row_id(node_id: str, said: str) -> str:
 
 
 def _model(row: NodeModel) -> tuple[Any, ...]:
-    return (
-        row.path,
-        row.size_bytes,
-        row.format,
-        row.incomplete,
-        row.detail,
-        list(row.channels),
-        row.gone_at is not None,
-    )
+    return (*(getattr(row, f) for f in MODEL), list(row.channels), row.gone_at is not None)

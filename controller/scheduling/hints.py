@@ -53,11 +53,13 @@ def outlook(
     running: str | None = None,
     size_bytes: int = 0,
     gpu_memory_bytes: int = 0,
+    load_timeout: Seconds | None = None,
 ) -> Outlook:
     """What the booking dialog, check, create and approve say.
 
     target: None for an exclusive booking. before: the booking that ends at or before `start`, if any. running: identity
     of what runs on the channel now. size_bytes: all weight files; gpu_memory_bytes: 0 where unknown or without GPU.
+    load_timeout: in force for that preset on that node.
     """
     load = 0.0 if target is None else target.load_seconds
     touches = before is not None and before.end == start
@@ -67,12 +69,27 @@ def outlook(
         hints.append(_touching(target, before, rules, drain))
     if exceeds:
         hints.append(Hint("exceeds_gpu_memory", "The model's files are larger than the channel's GPU memory."))
+    if load_timeout is not None and (late := load_timeout_hint(load, load_timeout)):
+        hints.append(late)
     return Outlook(load, _ready_at(target, start, now, rules, before, running), exceeds, tuple(hints))
 
 
 def exceeds_gpu_memory(size_bytes: int, gpu_memory_bytes: int) -> bool:
     """Whether a model's files are larger than the channel's GPUs together; unknown memory never is."""
     return 0 < gpu_memory_bytes < size_bytes
+
+
+def load_timeout_hint(load: Seconds, load_timeout: Seconds, where: str = "") -> Hint | None:
+    """Where a load will probably take longer than it may: every try would be given up. `where`: the node, if not clear."""
+    if load <= load_timeout:
+        return None
+    values: dict[str, str | int | float] = {"seconds": math.ceil(load), "limit": math.floor(load_timeout), "node": where}
+    on = "On %(node)s it" if where else "It"
+    text = (
+        f"{on} will take about %(seconds)d s to load, but is given up after %(limit)d s: give the preset a longer "
+        "load_timeout_seconds."
+    )
+    return Hint("load_timeout_short", text, values)
 
 
 def override_hint(channel: ChannelInput, now: Millis) -> Hint | None:

@@ -123,6 +123,11 @@ class NodeModel(Base):
     incomplete: Mapped[bool] = mapped_column(Boolean, default=False)
     detail: Mapped[str] = mapped_column(Text, default="")
     channels: Mapped[list[Any]] = mapped_column(default=list)
+    architecture: Mapped[str] = mapped_column(Text, default="")  # as its file says; "" and 0: not known
+    context_length: Mapped[int] = mapped_column(BigInteger, default=0)
+    quantisation: Mapped[str] = mapped_column(Text, default="")
+    parameters: Mapped[int] = mapped_column(BigInteger, default=0)
+    projector: Mapped[str] = mapped_column(Text, default="")  # path of its mmproj file
     seen_at: Mapped[int] = mapped_column(BigInteger)
     gone_at: Mapped[int | None] = mapped_column(BigInteger)
 
@@ -257,6 +262,8 @@ class Usage(Base):
     outcome: Mapped[str] = mapped_column(String(32))
     bytes_in: Mapped[int] = mapped_column(BigInteger)
     bytes_out: Mapped[int] = mapped_column(BigInteger)
+    prompt_tokens: Mapped[int | None] = mapped_column(BigInteger)  # as the engine said; NULL: it did not
+    completion_tokens: Mapped[int | None] = mapped_column(BigInteger)
 
 
 class Leader(Base):

@@ -164,9 +164,17 @@ def test_reports_reach_the_store_once(controller: Controller) -> None:
             await link.usage([row, row])
             link.event(fleet_pb2.Event(id="e1", kind="failed", channel="main", text="it fell over", at_ms=5))
             node.models = [types_pb2.Model(name="m", path="/m.gguf", size_bytes=7, format="gguf", channels=["main"])]
+            node.models[0].context_length, node.models[0].quantisation = 8192, "Q4_K_M"
             link.inventory_changed()
             await until(lambda: len(link._spool) == 0)
             await until(lambda: count(controller, NodeModel) == 1)
+            assert (first(controller, NodeModel).context_length, first(controller, NodeModel).quantisation) == (
+                8192,
+                "Q4_K_M",
+            )
+            node.models[0].context_length = 4096  # only that is different
+            link.inventory_changed()
+            await until(lambda: first(controller, NodeModel).context_length == 4096)
             assert count(controller, Load) == 1
             assert count(controller, Usage) == 1
             assert [(e.subject, e.text) for e in controller.told] == [("n1/main", "it fell over")]

@@ -214,6 +214,27 @@ def test_ours_on_a_port() -> None:
     assert command[1:] == ("--offline", "-m", "/m.gguf", "--alias", "m", "--host", "127.0.0.1", "--port", "4001")
 
 
+@pytest.mark.parametrize(
+    ("args", "given"),
+    [
+        ("-c 4096", True),
+        ("--mmproj-offload", True),
+        ("--mmproj /other.gguf", False),
+        ("-mm=/other.gguf", False),
+        ("--mmproj_url http://x", False),
+        ("--no-mmproj", False),
+        ("--what", True),
+    ],
+)
+def test_the_models_projector_unless_the_preset_says_otherwise(args: str, given: bool) -> None:
+    place = Place("/m.gguf", ("m",), "K", socket="/x.sock", projector="/mmproj.gguf")
+    command = prepare(args.split(), place=place).command
+    assert ("/mmproj.gguf" in command) == given
+    if given:
+        at = command.index("--offline")
+        assert command[at + 1 : at + 4] == ("--mmproj", "/mmproj.gguf", "-m")
+
+
 def test_names_with_a_comma_are_one_name_and_the_catalogues_comes_first() -> None:
     place = Place("/m.gguf", ("a,b", unique_name("a,b", "l1")), "K", socket="/x.sock")
     command = prepare([], place=place).command

@@ -42,7 +42,49 @@ def test_what_is_a_model_and_what_is_not(tmp_path: Path) -> None:
     models = by_name(index(tmp_path))
     assert sorted(models) == ["Qwen3-8B-Q4_K_M", "small model"]
     big = models["Qwen3-8B-Q4_K_M"]
-    assert big == FoundModel(big.name, str(tmp_path / f"{big.name}.gguf"), 1000, "gguf", False, "", ("main",))
+    projector = str(tmp_path / "mmproj-F16.gguf")
+    assert big == FoundModel(
+        big.name, str(tmp_path / f"{big.name}.gguf"), 1000, "gguf", False, "", ("main",), projector
+    )
+
+
+@pytest.mark.parametrize(
+    ("files", "pairs"),
+    [
+        ("a.gguf mmproj-BF16.gguf mmproj-F16.gguf mmproj-F32.gguf", {"a": "mmproj-F16.gguf"}),
+        ("a-Q4_K_M.gguf a-UD-IQ2_XXS.gguf mmproj.gguf", {"a-Q4_K_M": "mmproj.gguf", "a-UD-IQ2_XXS": "mmproj.gguf"}),
+        ("a-Q4_0.gguf b-Q4_0.gguf mmproj-F16.gguf", {"a-Q4_0": "", "b-Q4_0": ""}),
+        ("a-Q4_0.gguf b-Q4_0.gguf mmproj-B-f16.gguf", {"a-Q4_0": "", "b-Q4_0": "mmproj-B-f16.gguf"}),
+        ("a-Q4_0-00001-of-00002.gguf a-Q4_0-00002-of-00002.gguf mmproj-a-bf16.gguf", {"a-Q4_0": "mmproj-a-bf16.gguf"}),
+        ("a.gguf", {"a": ""}),
+    ],
+)  # fmt: skip
+def test_projectors_belong_to_a_model_of_their_folder(tmp_path: Path, files: str, pairs: dict[str, str]) -> None:
+    for name in files.split():
+        put(tmp_path / "here" / name)
+    put(tmp_path / "elsewhere" / "mmproj-F16.gguf")
+    assert {n: Path(m.projector).name for n, m in by_name(index(tmp_path)).items()} == pairs
+
+
+def test_a_cache_with_several_revisions_gives_the_one_that_main_names(tmp_path: Path) -> None:
+    root = tmp_path / "models--org--net"
+    for revision in ("aaa", "bbb", "ccc"):
+        put(root / "snapshots" / revision / "model.safetensors", 10)
+        (root / "snapshots" / revision / "config.json").write_text("{}")
+    put(root / "blobs" / "1234.incomplete")
+    assert by_name(index(tmp_path))["org/net"].path.endswith("aaa")
+    (root / "refs").mkdir()
+    (root / "refs" / "main").write_text("bbb")
+    assert by_name(index(tmp_path))["org/net"].path.endswith("bbb")
+
+
+def test_numbered_parts_without_an_index_are_missed_too(tmp_path: Path) -> None:
+    folder = tmp_path / "net"
+    put(folder / "model-00001-of-00003.safetensors", 10)
+    (folder / "config.json").write_text("{}")
+    found = by_name(index(tmp_path))["net"]
+    assert found.incomplete
+    assert found.detail == "model-00002-of-00003.safetensors and 1 more are missing"
 
 
 def test_split_set_is_one_model_given_by_its_first_part(tmp_path: Path) -> None:

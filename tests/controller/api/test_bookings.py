@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from controller.store.tables import Reservation
+from controller.store.tables import Node, Reservation
 from controller.times import text_of
 from tests.controller.api.conftest import DAY, HOUR, MIN, World, make
 from tests.parts import BOTH
@@ -91,6 +91,27 @@ def test_back_to_back_is_fine_and_said(w: World) -> None:
     clear = w.good("POST", "/reservations/check", w.wish(3 * HOUR, 4 * HOUR, kind="exclusive"), "tom")
     assert [h["code"] for h in clear["hints"]] == ["clearing_at_start"]
     assert clear["load_seconds"] == 0
+
+
+def test_a_load_that_takes_longer_than_it_may_is_told(w: World) -> None:
+    wish = w.wish(0, HOUR, model="org/big model")
+    assert "load_timeout_short" not in [h["code"] for h in w.good("POST", "/reservations/check", wish, "maya")["hints"]]
+    with w.store.write() as session:  # 20 GB at 20 MB/s: 1,015 s
+        session.get(Node, "n").own_settings = {"disk_read_mbps": 20.0}
+    hints = {h["code"]: h["message"] for h in w.good("POST", "/reservations/check", wish, "maya")["hints"]}
+    assert "take about 1015 s to load, but is given up after 600 s" in hints["load_timeout_short"]
+    body = {"model": "org/big model", "name": "p", "engine": "llama.cpp", "args": []}
+    made = w.good("POST", "/presets", body, "maya")
+    assert [h["code"] for h in made["hints"]] == ["load_timeout_short"]
+    assert "On n1 it will take about 1015 s" in made["hints"][0]["message"]
+    assert w.good("POST", "/presets/check", body, "maya")["hints"] == made["hints"]
+    mended = w.good("PATCH", f"/presets/{made['id']}", {"load_timeout_seconds": 1500}, "maya")
+    assert mended["hints"] == []
+    wish = w.wish(0, HOUR, model="org/big model", preset="p")
+    assert "load_timeout_short" not in [h["code"] for h in w.good("POST", "/reservations/check", wish, "maya")["hints"]]
+    with w.store.write() as session:
+        session.get(Node, "n").own_settings = {"disk_read_mbps": 20.0, "load_timeout_seconds": 2000.0}
+    assert w.good("POST", "/presets/check", body, "maya")["hints"] == [], "the node's own limit counts"
 
 
 def test_check_writes_nothing_and_says_everything(w: World) -> None:

@@ -12,7 +12,7 @@ from controller.channel_view import channel_states
 from controller.fleet.live import LiveChannel, LiveFailure
 from controller.store import channels
 from controller.store.launches import resolve
-from controller.store.tables import Channel, Command, Reservation
+from controller.store.tables import Channel, Command, NodeModel, Reservation
 from controller.times import text_of
 from tests.controller.api.conftest import HOUR, MIN, NOW, World
 from tests.parts import BOTH
@@ -231,6 +231,16 @@ def test_models(w: World) -> None:
     assert big["load_seconds"]["n1/a"] == 55.0
     assert "path" not in big["copies"][0]
     assert "path" in w.get("/models/small")["copies"][0]
+    facts = ("architecture", "context_length", "quantisation", "parameters", "projector")
+    assert [big[f] for f in facts] == [None] * 5, "not known is null, never 0"
+    with w.store.write() as session:
+        row = session.get(NodeModel, ("n", "small"))
+        row.architecture, row.context_length, row.quantisation, row.parameters = "llama", 8192, "Q4_K_M", 8_000_000_000
+        row.projector = "/models/secret place/mmproj-F16.gguf"
+    said = w.get("/models/small", "tom")
+    assert [said[f] for f in facts] == ["llama", 8192, "Q4_K_M", 8_000_000_000, "mmproj-F16.gguf"]
+    made = w.good("POST", "/presets/check", {"model": "small", "engine": "llama.cpp", "args": []}, "tom")["command"]
+    assert made[made.index("--mmproj") + 1] == "/models/secret place/mmproj-F16.gguf"
     w.bad(404, "GET", "/models/nope")
     w.bad(400, "GET", "/models/a%00b")
     page = w.get("/models?limit=2")

@@ -85,6 +85,8 @@ def upgrade() -> None:
     sa.Column('outcome', sa.String(length=32), nullable=False),
     sa.Column('bytes_in', sa.BigInteger(), nullable=False),
     sa.Column('bytes_out', sa.BigInteger(), nullable=False),
+    sa.Column('prompt_tokens', sa.BigInteger(), nullable=True),
+    sa.Column('completion_tokens', sa.BigInteger(), nullable=True),
     sa.PrimaryKeyConstraint('id')
     )
     op.create_index(op.f('ix_usage_at'), 'usage', ['at'], unique=False)
@@ -179,6 +181,11 @@ def upgrade() -> None:
     sa.Column('incomplete', sa.Boolean(), nullable=False),
     sa.Column('detail', sa.Text(), nullable=False),
     sa.Column('channels', sa.JSON(), nullable=False),
+    sa.Column('architecture', sa.Text(), nullable=False),
+    sa.Column('context_length', sa.BigInteger(), nullable=False),
+    sa.Column('quantisation', sa.Text(), nullable=False),
+    sa.Column('parameters', sa.BigInteger(), nullable=False),
+    sa.Column('projector', sa.Text(), nullable=False),
     sa.Column('seen_at', sa.BigInteger(), nullable=False),
     sa.Column('gone_at', sa.BigInteger(), nullable=True),
     sa.ForeignKeyConstraint(['node_id'], ['nodes.id'], ),
