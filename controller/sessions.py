@@ -23,7 +23,7 @@ def person(session: MutableMapping[str, Any], store: Store) -> User | None:
     user_id, said = session.get("user_id"), session.get("mark")
     if not isinstance(user_id, str) or not isinstance(said, str):
         return None
-    with store.read() as db:
+    with store.glance() as db:
         user = users.get(db, user_id)
     if user is None or user.disabled_at is not None or not hmac.compare_digest(said.encode(), mark(user).encode()):
         return None

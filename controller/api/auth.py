@@ -44,7 +44,7 @@ def _by_key(ctx: Context, header: str, now: int) -> Actor:
     scheme, _, secret = header.partition(" ")
     if scheme.lower() != "bearer" or not secret.strip():
         raise Unauthorized("the Authorization header must read `Bearer <API key>`")
-    with ctx.store.read() as db:
+    with ctx.store.glance() as db:
         found = keys.authenticate(db, secret.strip(), now)
     if found is None:
         raise Unauthorized("this API key is not known here, was revoked or has expired; make another with a log-in")

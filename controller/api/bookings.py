@@ -112,8 +112,8 @@ def create(call: Call) -> dict[str, Any]:
     body = call.body(NewReservation)
     booking, counted = _booking(body, call.now)
     extras = act.Extras(body.note, body.participants, body.holder)
-    row = act.create(call.ctx, call.actor, call.now, body.channel, booking, extras)
-    return _answer(call, row, counted)
+    row, seen = act.create(call.ctx, call.actor, call.now, body.channel, booking, extras)
+    return _answer(call, row, counted, seen)
 
 
 def check(call: Call) -> dict[str, Any]:
@@ -207,21 +207,22 @@ def reject(call: Call) -> dict[str, Any]:
     return _answer(call, row, [])
 
 
-def _answer(call: Call, row: Reservation, hints: list[dict[str, str]]) -> dict[str, Any]:
+def _answer(call: Call, row: Reservation, hints: list[dict[str, str]], seen: view.View | None = None) -> dict[str, Any]:
+    """`seen` is what the booking was judged by, where that is still so."""
     with call.ctx.store.read() as session:
-        told = _outlook(session, call, row)
+        told = _outlook(session, call, row, seen)
         told["hints"] = [*hints, *told.get("hints", [])]
         return {**_shaper(session, call, [row])(row), **told}
 
 
-def _outlook(session: Session, call: Call, row: Reservation) -> dict[str, Any]:
+def _outlook(session: Session, call: Call, row: Reservation, seen: view.View | None = None) -> dict[str, Any]:
     """How a booking that still holds its time begins."""
-    where = refusals.place_of(session, row)
+    where = seen.place if seen is not None else refusals.place_of(session, row)
     told: dict[str, Any] = {"hints": [], "load_seconds": None, "ready_at": None, "exceeds_gpu_memory": False}
     if where is None or reservations.status_at(row, call.now) not in ("pending", "approved"):
         return told
     booking = view.booking_of(row)
-    seen = view.look(session, call.ctx.settings, where, booking, row.id)
+    seen = seen or view.look(session, call.ctx.settings, where, booking, row.id)
     hints = [*_status_hints(row.status), *_away(call, where)]
     if where.channel.gone_at is not None:
         message = "The channel is no longer there: this booking cannot be served."

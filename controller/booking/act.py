@@ -33,8 +33,11 @@ class Extras:
     holder: str | None = None
 
 
-def create(ctx: Context, actor: Actor, now: int, channel: str, booking: Booking, extras: Extras) -> Reservation:
-    """A new booking, approved or waiting for approval. Raises Refused (409 or 422), Forbidden."""
+def create(
+    ctx: Context, actor: Actor, now: int, channel: str, booking: Booking, extras: Extras
+) -> tuple[Reservation, View]:
+    """A new booking, approved or waiting for approval, and what it was judged by. Raises Refused (409 or 422),
+    Forbidden."""
     with _refusing(ctx, actor, now, channel, booking) as session:
         place = _place(session, channel)
         holder = _holder(session, actor, extras.holder)
@@ -64,7 +67,7 @@ def create(ctx: Context, actor: Actor, now: int, channel: str, booking: Booking,
         inbox.acted_for(session, row, actor.id, "booked", text, now)
         if status == "pending":
             inbox.requested(session, row, f"{actor.name} asks for a booking on {place.full_name}.", now)
-    return row
+    return row, view
 
 
 def edit(

@@ -10,16 +10,18 @@ do so without it). Nobody holds a session over a network call or a plan.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from sqlalchemy import URL, Engine, create_engine, event, make_url, text
-from sqlalchemy.exc import ArgumentError
+from sqlalchemy.exc import ArgumentError, DisconnectionError
 from sqlalchemy.orm import Session, sessionmaker
 
 Listener = Callable[[frozenset[str]], None]
 WRITE_LOCK = 7360810  # any fixed number: who writes to a PostgreSQL database
 _LOCK_SECONDS = 30
+_IDLE_SECONDS = 1.0
 _PG_OPTIONS = f"-c lock_timeout={_LOCK_SECONDS}s -c idle_in_transaction_session_timeout=60s -c timezone=UTC"
 # A server that is gone without a word is noticed in half a minute.
 _PG_ARGS = {
@@ -56,13 +58,15 @@ class Store:
                 parsed, connect_args={"timeout": _LOCK_SECONDS, "check_same_thread": False}
             )
             self._sqlite_ways()
-            self._reads = self.engine
+            self._reads = one = self.engine
         else:
             args = {name: value for name, value in _PG_ARGS.items() if name not in parsed.query}
-            self.engine = create_engine(parsed, connect_args=args, pool_pre_ping=True, pool_size=10, max_overflow=20)
+            self.engine = create_engine(parsed, connect_args=args, pool_size=10, max_overflow=20)
             self._postgresql_ways()
             self._reads = self.engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
+            one = self.engine.execution_options(isolation_level="AUTOCOMMIT")
         self._read = sessionmaker(self._reads, class_=Session, expire_on_commit=False, autoflush=False)
+        self._one = sessionmaker(one, class_=Session, expire_on_commit=False, autoflush=False)
         self._write = sessionmaker(self.engine, class_=Write, expire_on_commit=False)
         self._listeners: list[Listener] = []
 
@@ -87,6 +91,19 @@ class Store:
             if connection.get_execution_options().get("write"):
                 connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({WRITE_LOCK})")
 
+        @event.listens_for(self.engine, "checkin")
+        def _back(_connection, record) -> None:
+            record.info["since"] = time.monotonic()
+
+        @event.listens_for(self.engine, "checkout")
+        def _out(connection, record, _proxy) -> None:
+            """A connection that has lain idle is asked whether it lives (the server may have been started anew)."""
+            if time.monotonic() - record.info.get("since", float("inf")) > _IDLE_SECONDS:
+                try:
+                    self.engine.dialect.do_ping(connection)
+                except self.engine.dialect.loaded_dbapi.Error as err:
+                    raise DisconnectionError(str(err)) from err  # the pool takes a new one
+
     def on_commit(self, listener: Listener) -> None:
         """`listener(channel ids)` is called after each committed write, in the writer's thread; "*" = all channels."""
         self._listeners.append(listener)
@@ -95,6 +112,12 @@ class Store:
     def read(self) -> Iterator[Session]:
         """A session that only reads: one consistent view."""
         with self._read() as session:
+            yield session
+
+    @contextmanager
+    def glance(self) -> Iterator[Session]:
+        """A session for a single statement that only reads: without a transaction around it, where that costs."""
+        with self._one() as session:
             yield session
 
     @contextmanager
@@ -111,7 +134,7 @@ class Store:
 
     def revision(self) -> int:
         """The number that grows with every committed write."""
-        with self.read() as session:
+        with self.glance() as session:
             return int(session.execute(text("SELECT number FROM revision WHERE id = 1")).scalar_one())
 
     def close(self) -> None:
