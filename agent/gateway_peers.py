@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,9 @@ class GatewayLink:
         self.pid = 0
         self.id = ""
         self.counts: dict[str, int] = {}
+        self.callers: dict[str, list[tuple[str, str, int]]] = {}  # who runs how many, on channels with a limit
         self.asked: dict[str, str] = {}  # channel: barrier
+        self.told: dict[str, Any] = {}  # what it was told of the others; nothing: it is alone
 
     def ask(self, channel: str, barrier: str) -> None:
         self.asked[channel] = barrier
@@ -32,6 +34,27 @@ class GatewayLink:
     def send_line(self, line: bytes) -> None:
         if not self._writer.is_closing():
             self._writer.write(line)
+
+    def tell_others(self, others: Sequence[GatewayLink]) -> None:
+        """What runs in the other processes together, where that has changed."""
+        channels: dict[str, int] = {}
+        callers: dict[str, dict[tuple[str, str], int]] = {}
+        for other in others:
+            for channel, number in other.counts.items():
+                channels[channel] = channels.get(channel, 0) + number
+            for channel, rows in other.callers.items():
+                known = callers.setdefault(channel, {})
+                for user, key, number in rows:
+                    known[user, key] = known.get((user, key), 0) + number
+        said = {
+            "channels": channels,
+            "callers": {c: [(*who, n) for who, n in sorted(known.items())] for c, known in callers.items()},
+            "gateways": len(others) + 1,
+        }
+        if others or self.told:
+            if said != self.told:
+                self.send({"type": "others", **said})
+            self.told = said if others else {}
 
     def close(self) -> None:
         self._writer.close()

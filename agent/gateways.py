@@ -29,6 +29,7 @@ from agent.gateway_peers import GatewayAway, GatewayLink, line_of, read_saved, s
 log = logging.getLogger(__name__)
 LINE_LIMIT = 64 * 1024 * 1024
 GRACE_SECONDS = 1.0  # for a gateway that runs but is not connected
+OTHERS_SECONDS = 0.01  # for several counts to go out as one
 BARRIER_SECONDS = 5.0  # for an answer of a gateway that is connected
 Rows = list[dict[str, Any]]
 OnUsage = Callable[[Rows], Awaitable[None] | None]
@@ -57,6 +58,7 @@ class Gateways:
         self._barrier_number = 0
         self._changed = asyncio.Condition()
         self._flush_due = False
+        self._others_due = False
         self._server: asyncio.AbstractServer | None = None
         self._serving: set[asyncio.Task[Any]] = set()
 
@@ -179,7 +181,7 @@ class Gateways:
             self._tell_all({"type": "figures", "text": text})
 
     def set_settings(self, settings: Mapping[str, Any]) -> None:
-        """show_holders, drain_seconds, stop_timeout_seconds, gateway_linger_seconds: those that are given."""
+        """show_holders, drain_seconds, stop_timeout_seconds, gateway_linger_seconds, limits: those that are given."""
         new = {**self._settings, **settings}
         if new != self._settings:
             self._settings = new
@@ -227,7 +229,10 @@ class Gateways:
         if kind == "hello":
             await self._hello(link, message)
         elif kind == "in_flight":
+            callers = message.get("callers") or {}
+            link.callers = {str(c): [(str(u), str(k), int(n)) for u, k, n in rows] for c, rows in callers.items()}
             await self._counted(link, {str(c): int(n) for c, n in message["channels"].items()})
+            self._tell_others_soon()
         elif kind == "closed":
             channel = str(message["channel"])
             if link.asked.get(channel) == message["barrier"]:
@@ -254,6 +259,7 @@ class Gateways:
             link.send({"type": "figures", "text": self._figures})
         for channel, barrier in self._barriers.items():
             link.ask(channel, barrier)
+        self._tell_others_soon()
         await self._notify()
 
     async def _lost(self, link: GatewayLink) -> None:
@@ -261,6 +267,7 @@ class Gateways:
         if link not in self._links:
             return
         self._links.discard(link)
+        self._tell_others_soon()
         log.info("gateway disconnected pid=%s gateways=%s", link.pid, len(self._links))
         if start_of(link.pid):
             until = asyncio.get_running_loop().time() + GRACE_SECONDS
@@ -303,6 +310,17 @@ class Gateways:
             log.error("usage rows not taken, the gateway keeps them pid=%s rows=%s error=%r", link.pid, len(rows), err)
             return
         link.send({"type": "usage_taken", "ids": ids})
+
+    def _tell_others_soon(self) -> None:
+        """Gateways that are several are told what runs in the others: for limits, and for their figures."""
+        if not self._others_due and (len(self._links) > 1 or any(link.told for link in self._links)):
+            self._others_due = True
+            asyncio.get_running_loop().call_later(OTHERS_SECONDS, self._tell_others)
+
+    def _tell_others(self) -> None:
+        self._others_due = False
+        for link in self._links:
+            link.tell_others([other for other in self._links if other is not link])
 
     def _count_changed(self, channel: str) -> None:
         if self.on_in_flight is not None:

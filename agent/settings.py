@@ -121,6 +121,12 @@ class AgentSettings(BaseSettings):
     gateway_idle_seconds: float = Field(
         3600, gt=0, description="An engine that says nothing for so long is given up on: 504, or the stream is ended"
     )
+    gateway_workers: int = Field(
+        1,
+        ge=1,
+        le=64,
+        description="Processes that the gateway serves with; one does thousands of small requests a second",
+    )
     metrics_address: str | None = Field(
         None,
         description="Where /metrics is served, to anybody: host:port; not set: at the gateway's own address, "

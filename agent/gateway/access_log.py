@@ -14,13 +14,16 @@ if TYPE_CHECKING:
     from agent.gateway.reply import Reply
 
 KEPT = 4096
+PIPE_BYTES = 4096  # a pipe takes so many as one
 LOGGER = "agent.gateway.access"
 
 
 class AccessLog:
-    """Lines to stderr, as text (key=value) or JSON. `enabled` False: none."""
+    """Lines to stderr, as text (key=value) or JSON. `enabled` False: none. `shared`: others write to the same file, so
+    it goes out in pieces that are written whole."""
 
-    def __init__(self, as_json: bool = False, enabled: bool = True) -> None:
+    def __init__(self, as_json: bool = False, enabled: bool = True, shared: bool = False) -> None:
+        self._shared = shared
         self._lines: list[str] = []
         self._json = as_json
         self._enabled = enabled
@@ -67,11 +70,12 @@ class AccessLog:
         """Writes what was gathered."""
         if not self._lines:
             return
-        text = "\n".join(self._lines) + "\n"
+        pieces = _pieces(self._lines) if self._shared else ["\n".join(self._lines) + "\n"]
         self._lines.clear()
         try:
-            sys.stderr.write(text)
-            sys.stderr.flush()
+            for piece in pieces:
+                sys.stderr.write(piece)
+                sys.stderr.flush()
         except (BlockingIOError, BrokenPipeError):
             return  # nobody reads the log: requests go on
 
@@ -82,3 +86,16 @@ class AccessLog:
             self._second = second
             self._second_text = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
         return f"{self._second_text}.{millis:03d}Z"
+
+
+def _pieces(lines: list[str]) -> list[str]:
+    """As few as possible, each of whole lines and at most PIPE_BYTES (a longer line is one by itself)."""
+    pieces, size = [""], 0
+    for line in lines:
+        length = len(line.encode(errors="replace")) + 1
+        if size and size + length > PIPE_BYTES:
+            pieces.append("")
+            size = 0
+        pieces[-1] += line + "\n"
+        size += length
+    return pieces

@@ -6,20 +6,26 @@ statement of its subject, so that a lost connection loses nothing.
 agent -> gateway
     {"type": "table", "version": int, "clock": null | {"controller_ms": int, "boottime_ms": int, "boot_id"?: str},
      "settings": {"show_holders": str, "drain_seconds": float, "stop_timeout_seconds": float,
-                  "gateway_linger_seconds"?: float},
+                  "gateway_linger_seconds"?: float, "limits"?: {name: [int, int]}},    at once: of all, with one key; 0: any
      "channels": [CHANNEL]}                       the route table, whole; sent on connect and on every change
     {"type": "clock", "controller_ms": int | null, "boottime_ms": int | null, "boot_id"?: str}    a newer measurement
     {"type": "keys", "keys": {sha256: {"id", "user_id", "user_name", "role", "expires_at_ms"}}}     whole
     {"type": "close", "channel": str, "barrier": str}      close it to new requests, then answer `closed`
     {"type": "cut", "channel": str, "retry_after": int}    the drain is over: end what still runs
+    {"type": "others", "channels": {name: int}, "callers": CALLERS, "gateways": int}
+                                                  what runs in the other gateway processes together, and how many there are;
+                                                  where there are several, and once when there no longer are
     {"type": "figures", "text": str}              the agent's part of /metrics, whole; forgotten when the agent is away
     {"type": "usage_taken", "ids": [str]}                  usage rows the agent has written down
 
 gateway -> agent
     {"type": "hello", "pid": int, "gateway_id": str, "version": str}
     {"type": "closed", "channel": str, "barrier": str, "in_flight": int}
-    {"type": "in_flight", "channels": {name: int}}         whole; on change, at once while a channel is closed
+    {"type": "in_flight", "channels": {name: int}, "callers"?: CALLERS}     whole; on change, at once while a channel is
+                                                                           closed; callers: on channels with a limit
     {"type": "usage", "rows": [{...}]}                     as protos UsageRow, kept until taken
+
+CALLERS = {name: [[user, key, int]]}                       running requests; 0: waits for a place
 
 CHANNEL = {"name": str,
     "open": bool,                     false: draining, stopping, freeing; nothing new is let in

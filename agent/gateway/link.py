@@ -42,6 +42,7 @@ async def keep_linked(gateway: Gateway, path: Path) -> None:
             if not said:
                 log.warning("agent not reached, serving from what is known socket=%s error=%s", path, err)
             said = True
+            gateway.agent_tried.set()
             await asyncio.sleep(REDIAL_SECONDS)
             continue
         said = False
@@ -67,3 +68,4 @@ async def _talk(gateway: Gateway, reader: asyncio.StreamReader, writer: asyncio.
             gateway.take(json.loads(line))
         except _BAD as err:
             log.error("message from the agent cannot be used error=%s", err)
+        gateway.agent_tried.set()

@@ -1,7 +1,11 @@
-"""The gateway process: `slotserve-agent gateway`.
+"""The gateway: `slotserve-agent gateway`.
 
-Listens where the node's file says (host:port, [v6]:port, unix:/path) or on sockets handed over by systemd. SIGTERM: it
-accepts nothing more, finishes what runs (streams up to the linger setting), and exits.
+Listens where the node's file says (host:port, [v6]:port, unix:/path), on sockets handed over by systemd, or on those of
+the gateway that runs already, whose place it takes. One process, or several workers below one that watches over them
+(workers.py).
+
+SIGTERM: accepts nothing more, finishes what runs (streams up to the linger setting), and ends; a second one: at once.
+SIGUSR2: starts this command once more, which takes over. SIGUSR1 (to a worker): another process accepts now.
 """
 
 from __future__ import annotations
@@ -9,105 +13,110 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-import os
 import signal
 import socket
-import stat
 import sys
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
 
 import uvloop
 
+from agent.gateway import workers
 from agent.gateway.access_log import AccessLog
+from agent.gateway.board import Board
 from agent.gateway.connection import ClientConnection
+from agent.gateway.handover import Predecessor, offered, start_successor, take_over
 from agent.gateway.link import keep_linked, load_saved
+from agent.gateway.listen import BACKLOG, ListenError, bind, handed_over
 from agent.gateway.reply import CUT_SECONDS
-from agent.gateway.server import BODY_LIMIT, ENGINE_IDLE_SECONDS, Gateway
+from agent.gateway.server import Gateway
 from agent.settings import AgentSettings, NodeFileError, read_node_file
 
 log = logging.getLogger(__name__)
 LINGER_SECONDS = 3600.0
 HAND_OVER_SECONDS = 2.0  # at the end, for the agent to take the last usage rows
-BACKLOG = 2048
-FIRST_HANDED_FD = 3
-
-
-class ListenError(OSError):
-    """An address cannot be listened on; the message names it and says why."""
+LINK_SECONDS = 0.5  # at the start, for the agent to answer
+METRICS = "metrics="  # in front of the address that is for metrics alone
 
 
 def run(settings: AgentSettings, listen: Sequence[str] | None = None) -> int:
     """Runs a gateway until it is told to stop; the exit status. `listen` overrides the node's file."""
+    before = None
     try:
         node = read_node_file(settings.node_file)
-        sockets = handed_over() or [bind(a) for a in listen or node.gateway.listen]
-        metrics = bind(settings.metrics_address, "SLOTSERVE_METRICS_ADDRESS") if settings.metrics_address else None
+        given = handed_over()
+        before = take_over(settings.run_dir)
+        sockets = _sockets(listen or node.gateway.listen, settings.metrics_address, given, before)
     except (NodeFileError, ListenError) as err:
+        if before is not None:
+            before.close()
         print(f"slotserve-agent gateway: {err}", file=sys.stderr)
         return 1
+    if settings.gateway_workers > 1:
+        return asyncio.run(workers.supervise(sockets, settings, node.node, before))
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(
-            serve(
-                sockets,
-                settings.agent_state_dir,
-                settings.run_dir,
-                node=node.node,
-                linger=settings.gateway_linger_seconds,
-                body_limit=int(settings.gateway_body_limit_mb * 1024 * 1024),
-                idle_seconds=settings.gateway_idle_seconds,
-                metrics=metrics,
-                access_log=AccessLog(settings.log_format == "json", settings.log_level.lower() in ("info", "debug")),
-            )
-        )
+        return runner.run(serve(sockets, settings, node.node, before=before))
+
+
+def run_worker(work: workers.Work) -> int:
+    """One worker of several."""
+    sockets = {name: socket.socket(fileno=fd) for name, fd in work.sockets.items()}
+    board = Board(work.board, work.workers, work.number)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(serve(sockets, work.settings, work.node, board=board, ready=work.say_ready))
 
 
 async def serve(
-    sockets: Sequence[socket.socket],
-    state_dir: Path,
-    run_dir: Path,
+    sockets: Mapping[str, socket.socket],
+    settings: AgentSettings,
+    node: str,
     *,
-    node: str = "",
-    linger: float | None = None,
-    body_limit: int = BODY_LIMIT,
-    idle_seconds: float = ENGINE_IDLE_SECONDS,
-    metrics: socket.socket | None = None,
-    access_log: AccessLog | None = None,
+    before: Predecessor | None = None,
+    board: Board | None = None,
+    ready: Callable[[], None] = lambda: None,
 ) -> int:
-    """Serves on listening sockets until SIGTERM or SIGINT (twice: at once). `linger` None: as the agent says; `metrics`:
-    a socket for them alone."""
+    """Serves on listening sockets (by address) until it is told to stop. `board`: this is a worker."""
     loop = asyncio.get_running_loop()
+    state_dir, run_dir = settings.agent_state_dir, settings.run_dir
     gateway = Gateway(
         loop,
         node=node,
-        body_limit=body_limit,
-        idle_seconds=idle_seconds,
-        metrics_apart=metrics is not None,
-        access_log=access_log,
+        body_limit=int(settings.gateway_body_limit_mb * 1024 * 1024),
+        idle_seconds=settings.gateway_idle_seconds,
+        metrics_apart=any(name.startswith(METRICS) for name in sockets),
+        access_log=AccessLog(
+            settings.log_format == "json", settings.log_level.lower() in ("info", "debug"), shared=board is not None
+        ),
+        board=board,
     )
     load_saved(gateway, state_dir)
     gateway.usage.find(state_dir / "gateway")
     link = loop.create_task(keep_linked(gateway, run_dir / "agent.sock"))
-    servers = [await _server(loop, gateway.connection, s) for s in sockets]
-    if metrics is not None:
-        servers.append(await _server(loop, gateway.metrics_connection, metrics))
+    await _wait(
+        gateway.agent_tried, LINK_SECONDS
+    )  # a barrier that is under way must know of us before we let anybody in
+    servers = []
+    for name, each in sockets.items():
+        made = gateway.metrics_connection if name.startswith(METRICS) else gateway.connection
+        servers.append(await _server(loop, made, each))
+        log.info("gateway listens address=%s", each.getsockname())
     gc.freeze()  # what is there now stays; requests leave few cycles, so they are looked for seldom
     gc.set_threshold(20_000, 20, 50)
-    for each in sockets:
-        log.info("gateway listens address=%s", each.getsockname())
-    stop, at_once = asyncio.Event(), asyncio.Event()
-
-    def told() -> None:
-        (at_once if stop.is_set() else stop).set()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, told)
-    await stop.wait()
+    end = _End(loop)
+    offer = None
+    if board is None:
+        loop.add_signal_handler(signal.SIGUSR2, start_successor)
+        offer = offered(run_dir, sockets, before, end.replace)
+    ready()
+    await end.told.wait()
     for server in servers:
         server.close()
-    gateway.stop_accepting()
-    log.info("gateway accepts no more requests, connections left=%s", len(gateway.connections))
-    ends = [loop.create_task(gateway.wait_empty()), loop.create_task(at_once.wait())]
+    if offer is not None:
+        offer.close()
+    gateway.stop_accepting(handed_over=end.replaced)
+    end.on_terminate = gateway.stop_accepting
+    log.info("gateway accepts no more, replaced=%s connections left=%s", end.replaced, len(gateway.connections))
+    ends = [loop.create_task(gateway.wait_empty()), loop.create_task(end.at_once.wait())]
+    linger = settings.gateway_linger_seconds
     if linger is None:
         linger = LINGER_SECONDS if gateway.table.linger is None else gateway.table.linger
     await asyncio.wait(ends, timeout=linger, return_when=asyncio.FIRST_COMPLETED)
@@ -124,61 +133,54 @@ async def serve(
     return 0
 
 
-def bind(address: str, setting: str = "gateway.listen") -> socket.socket:
-    """A listening socket for host:port, [v6]:port or unix:/path. Raises ListenError."""
-    try:
-        if address.startswith("unix:"):
-            return _bind_unix(address.removeprefix("unix:"))
-        host, colon, port = address.rpartition(":")
-        if not colon or not port.isdigit() or int(port) > 65535:
-            raise ListenError(f"{setting}: {address!r} is not host:port, [v6]:port or unix:/path")
-        host = host.removeprefix("[").removesuffix("]")
-        family, kind, proto, _, where = socket.getaddrinfo(
-            host or None, int(port), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        server = socket.socket(family, kind, proto)
-        server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if family == socket.AF_INET6:
-            server.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        server.bind(where)
-        server.listen(BACKLOG)
-        server.setblocking(False)
-        return server
-    except ListenError:
-        raise
-    except (OSError, OverflowError) as err:
-        reason = getattr(err, "strerror", None) or err
-        raise ListenError(f"{setting}: cannot listen on {address!r}: {reason}") from err
+class _End:
+    """Who has told this process to end, and how."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.told, self.at_once = asyncio.Event(), asyncio.Event()
+        self.replaced = False  # another process accepts in our place
+        self.on_terminate: Callable[[], None] = lambda: None
+        self._terminated = False
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._terminate)
+        loop.add_signal_handler(signal.SIGUSR1, self.replace)
+
+    def replace(self) -> None:
+        if not self.told.is_set():
+            self.replaced = True
+            self.told.set()
+
+    def _terminate(self) -> None:
+        if self._terminated:
+            self.at_once.set()
+        self._terminated = True
+        self.on_terminate()
+        self.told.set()
 
 
-def handed_over() -> list[socket.socket]:
-    """The listening sockets that systemd (or a predecessor) hands over by LISTEN_FDS; none where it does not."""
-    if os.environ.get("LISTEN_PID") != str(os.getpid()):
-        return []
-    number = int(os.environ.get("LISTEN_FDS") or 0)
-    sockets = [socket.socket(fileno=fd) for fd in range(FIRST_HANDED_FD, FIRST_HANDED_FD + number)]
-    for each in sockets:
-        each.setblocking(False)
-        os.set_inheritable(each.fileno(), False)
+def _sockets(
+    listen: Sequence[str], metrics: str | None, given: list[socket.socket], before: Predecessor | None
+) -> dict[str, socket.socket]:
+    """The listening sockets by address: systemd's, a predecessor's, or new ones. Raises ListenError."""
+
+    def one(name: str, address: str, setting: str) -> socket.socket:
+        return (before.pick(name) if before is not None else None) or bind(address, setting)
+
+    if given:
+        sockets = {f"systemd{number}": each for number, each in enumerate(given)}
+    else:
+        sockets = {address: one(address, address, "gateway.listen") for address in listen}
+    if metrics:
+        sockets[METRICS + metrics] = one(METRICS + metrics, metrics, "SLOTSERVE_METRICS_ADDRESS")
     return sockets
 
 
-def _bind_unix(path: str) -> socket.socket:
-    if os.path.exists(path) and stat.S_ISSOCK(os.stat(path).st_mode):
-        probe = socket.socket(socket.AF_UNIX)
-        try:
-            probe.connect(path)
-        except OSError:
-            os.unlink(path)  # left behind by a process that is gone
-        else:
-            raise ListenError(f"gateway.listen: somebody listens on 'unix:{path}' already")
-        finally:
-            probe.close()
-    server = socket.socket(socket.AF_UNIX)
-    server.bind(path)
-    server.listen(BACKLOG)
-    server.setblocking(False)
-    return server
+async def _wait(event: asyncio.Event, seconds: float) -> None:
+    try:
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    except TimeoutError:
+        return
 
 
 async def _server(

@@ -49,7 +49,7 @@ def door(exchange: Reply) -> Refusal | None:
         return Refusal(400, "invalid_request", "The path and X-SlotServe-Channel name different channels.")
     if head.channel and not routes.CHANNEL.fullmatch(head.channel):
         return Refusal(400, "invalid_request", "X-SlotServe-Channel is not a channel's name.", param="channel")
-    if route.kind in ("engine", "realtime") and gateway.stopping:
+    if route.kind in ("engine", "realtime") and gateway.refusing:
         return Refusal(503, "restarting", "This gateway process is being replaced; try again.", retry_after=1)
     return None
 
@@ -76,12 +76,11 @@ def models(exchange: Reply) -> tuple[int, bytes, bytes]:
 
 def health(exchange: Reply) -> tuple[int, bytes, bytes]:
     """The process answers."""
-    gateway = exchange.gateway
-    return 200, JSON, encode({"status": "ok", "agent": gateway.agent_connected, "stopping": gateway.stopping})
+    return 200, JSON, encode(exchange.gateway.health())
 
 
 def metrics(exchange: Reply) -> tuple[int, bytes, bytes]:
-    return 200, b"text/plain; version=0.0.4; charset=utf-8", exchange.gateway.metrics.text().encode()
+    return 200, b"text/plain; version=0.0.4; charset=utf-8", exchange.gateway.metrics_text().encode()
 
 
 def may_see_metrics(exchange: Reply) -> bool:

@@ -79,7 +79,7 @@ class Reply:
         self.done = False
         self._refusal: Refusal | None = None
         self._heard = (-1, self.begun)  # bytes of the answer at an earlier look at the engine, and when it was
-        self._close = not head.keep_alive
+        self._close = not head.keep_alive or gateway.stopping
 
     @property
     def is_websocket(self) -> bool:
@@ -178,7 +178,7 @@ class Reply:
                 self._close = True
             else:
                 parts.append(b"Transfer-Encoding: chunked\r\n")
-        if answer.mode != "frames" and (self._close or not self.request_complete):
+        if answer.mode != "frames" and (self._close or self.gateway.stopping or not self.request_complete):
             self._close = True
             parts.append(b"Connection: close\r\n")
         parts.append(b"\r\n")
@@ -190,6 +190,7 @@ class Reply:
         """More of the answer's body: the path that every streamed token takes."""
         answer = self.answer
         assert answer is not None
+        answer.tokens.add(data)
         connection = self.connection
         transport = connection.transport
         plain = answer.plain
@@ -207,6 +208,7 @@ class Reply:
 
     def _answer_bytes(self, answer: Answer, data: bytes) -> bytes:
         """What of `data` goes to the client; after a cut only up to the event's end."""
+        answer.tokens.add(data)
         out = answer.feed(data, self.cut_by is not None)
         self.bytes_out += len(out)
         return out

@@ -14,13 +14,16 @@ from collections.abc import Callable, Mapping
 from itertools import count
 from typing import Any
 
+from agent.core import routing
 from agent.core.admission import may_use
 from agent.core.types import access_at, step_at
 from agent.gateway.access_log import AccessLog
+from agent.gateway.board import Board
 from agent.gateway.clock import Clock
 from agent.gateway.connection import ClientConnection
 from agent.gateway.errors import Refusal
-from agent.gateway.keys import Keys
+from agent.gateway.keys import Key, Keys
+from agent.gateway.limits import Limits
 from agent.gateway.metrics import Metrics
 from agent.gateway.reply import Reply
 from agent.gateway.table import Table, read
@@ -32,8 +35,10 @@ BODY_LIMIT = 64 * 1024 * 1024
 TICK_SECONDS = 0.5  # expired keys, access log, usage
 SWEEP_SECONDS = 5.0  # idle connections, engines that say nothing
 ENGINE_IDLE_SECONDS = 3600.0  # of an engine, before it is given up on
+LAST_REQUEST_SECONDS = 3.0  # for a connection without one, when another process accepts already
 MOST_BATCHES = 10  # of usage rows in one tick
 REPORT_SECONDS = 0.05  # in-flight counts, where nobody waits for them
+SHORT_REPORT_SECONDS = 0.01  # of channels with a limit, which other processes count on
 
 
 class Gateway:
@@ -48,6 +53,7 @@ class Gateway:
         idle_seconds: float = ENGINE_IDLE_SECONDS,
         metrics_apart: bool = False,
         access_log: AccessLog | None = None,
+        board: Board | None = None,
     ) -> None:
         self.loop = loop
         self.node = node  # a channel may be asked for as node/name as well
@@ -59,10 +65,17 @@ class Gateway:
         self.keys = Keys()
         self.clock = Clock()
         self.usage = Usage()
+        self.limits = Limits()
         self.in_flight: dict[str, int] = {}
-        self.metrics = Metrics(self.in_flight, lambda: {v.name: v.phase for v in self.table.order})
+        self.in_flight_elsewhere: dict[str, int] = {}  # in the other gateway processes, as the agent says
+        self.metrics = Metrics(self._all_in_flight, lambda: {v.name: v.phase for v in self.table.order})
         self.connections: set[ClientConnection] = set()
-        self.stopping = False
+        self.stopping = False  # every answer is the last of its connection
+        self.refusing = False  # and what is not running yet is not begun
+        self.agent_tried = asyncio.Event()  # it has said something, or is away
+        self._board = board
+        if board is not None:
+            self.metrics.add(board.read(board.own))  # of the worker that was here before
         self.send: Callable[[dict[str, Any]], None] | None = None
         self._running: dict[str, set[Reply]] = {}
         self._access_log = access_log or AccessLog()
@@ -88,8 +101,39 @@ class Gateway:
         """The same for the address of /metrics, where nothing else is to be had."""
         return ClientConnection(self, for_metrics=True)
 
+    def metrics_text(self) -> str:
+        """Of all workers."""
+        return self.metrics.text(self._board.others() if self._board is not None else ())
+
+    def health(self) -> dict[str, Any]:
+        """What /healthz says; of several workers one answers, and says how many there are."""
+        said = {"status": "ok", "agent": self.agent_connected, "stopping": self.stopping}
+        if self._board is not None:
+            said |= {"workers": self._board.workers, "workers_alive": self._board.alive()}
+        return said
+
     def next_id(self) -> str:
         return f"{self._id_prefix}{next(self._ids):08x}"
+
+    def route(self, key: Key, model: str | None, named: str | None, now: int) -> tuple[routing.Route, Refusal | None]:
+        """Where a request goes; with a refusal where every channel that would serve it has as many as it may have."""
+        found = chosen = routing.route(self.table.order, self.in_flight, key.caller, model, named, now)
+        full: set[str] = set()
+        first: Refusal | None = None
+        while chosen.channel is not None and self.limits.limited(chosen.channel.name):
+            channel = chosen.channel
+            access = access_at(step_at(channel.steps, now), now)
+            refusal = self.limits.refusal(channel.name, key, access, self.loop.time())
+            if refusal is None:
+                break
+            self._report(channel.name)  # somebody waits
+            first = first or refusal
+            full.add(channel.name)
+            left = [v for v in self.table.order if v.name not in full]
+            chosen = routing.route(left, self.in_flight, key.caller, model, named, now)
+        if first is None or chosen.channel is not None:
+            return chosen, None
+        return found, first
 
     def admitted(self, exchange: Reply) -> None:
         channel = exchange.channel
@@ -98,24 +142,29 @@ class Gateway:
             running = self._running[channel] = set()
         running.add(exchange)
         self.in_flight[channel] = len(running)
-        if exchange.key is not None and exchange.key.expires_at is not None:
-            self._expiring = True
+        if exchange.key is not None:
+            self.limits.begun(channel, exchange.key)
+            if exchange.key.expires_at is not None:
+                self._expiring = True
         self._report(channel)
 
     def finished(self, exchange: Reply, outcome: str) -> None:
         now = self.loop.time()
         duration = now - exchange.begun
         at_ms = self.clock.now_ms() - int(duration * 1000)
-        channel = exchange.channel
+        channel, answer = exchange.channel, exchange.answer
+        tokens = answer.tokens.read() if answer is not None and not exchange.is_websocket else (None, None)
         self.metrics.count(
-            channel, outcome, exchange.status, exchange.first_byte, exchange.bytes_in, exchange.bytes_out
+            channel, outcome, exchange.status, exchange.first_byte, exchange.bytes_in, exchange.bytes_out, tokens
         )
         self._access_log.add(exchange, outcome, at_ms, duration)
         running = self._running.get(channel)
         if running is not None and exchange in running:
             running.discard(exchange)
             self.in_flight[channel] = len(running)
-            self.usage.add(exchange, outcome, at_ms, duration)
+            if exchange.key is not None:
+                self.limits.ended(channel, exchange.key, duration)
+            self.usage.add(exchange, outcome, at_ms, duration, tokens)
             self._report(channel)
 
     def refused(self, refusal: Refusal, request_id: str) -> None:
@@ -150,6 +199,9 @@ class Gateway:
             )
         elif kind == "cut":
             self.cut(str(message["channel"]), int(message["retry_after"]))
+        elif kind == "others":
+            self.limits.others(message["callers"], int(message["gateways"]))
+            self.in_flight_elsewhere = {str(c): int(n) for c, n in message["channels"].items()}
         elif kind == "figures":
             self.metrics.of_agent = str(message["text"])
         elif kind == "usage_taken":
@@ -167,6 +219,8 @@ class Gateway:
     def disconnected(self) -> None:
         self.send = None
         self.metrics.of_agent = ""
+        self.limits.alone()
+        self.in_flight_elsewhere.clear()
 
     def cut(self, channel: str, after: int) -> None:
         """The drain is over: what still runs on the channel is told and ends."""
@@ -195,9 +249,13 @@ class Gateway:
 
     # the end
 
-    def stop_accepting(self) -> None:
-        """No new requests; connections that wait for one are closed."""
+    def stop_accepting(self, handed_over: bool = False) -> None:
+        """No new connections. Those that wait for a request are closed; with `handed_over`, for then nothing may be lost,
+        each is closed behind its next answer, or when no request has come for a while."""
         self.stopping = True
+        if handed_over:
+            return
+        self.refusing = True
         for connection in tuple(self.connections):
             connection.close_if_idle()
 
@@ -225,6 +283,7 @@ class Gateway:
 
     def _take_table(self, table: Table) -> None:
         self.table = table
+        self.limits.limit(table.limits)
         for name in table.views:
             self.in_flight.setdefault(name, 0)
 
@@ -263,11 +322,20 @@ class Gateway:
             self._send_counts()
         elif not self._report_due:
             self._report_due = True
-            self.loop.call_later(REPORT_SECONDS, self._send_counts)
+            self.loop.call_later(
+                SHORT_REPORT_SECONDS if self.limits.limited(channel) else REPORT_SECONDS, self._send_counts
+            )
 
     def _send_counts(self) -> None:
         self._report_due = False
-        self._tell({"type": "in_flight", "channels": dict(self.in_flight)})
+        message: dict[str, Any] = {"type": "in_flight", "channels": dict(self.in_flight)}
+        if self.table.limits:
+            message["callers"] = self.limits.report(self.loop.time())
+        self._tell(message)
+
+    def _all_in_flight(self) -> dict[str, int]:
+        elsewhere = self.in_flight_elsewhere
+        return {c: self.in_flight.get(c, 0) + elsewhere.get(c, 0) for c in self.in_flight.keys() | elsewhere.keys()}
 
     def _tell(self, message: dict[str, Any]) -> None:
         if self.send is not None:
@@ -281,6 +349,12 @@ class Gateway:
         self._access_log.flush()
         self.send_usage()
         self._end_websockets()
+        if self._board is not None:
+            self._board.write(self.metrics.dump())
+        if self.stopping and not self.refusing:
+            for connection in tuple(self.connections):
+                if now - connection.last_read > LAST_REQUEST_SECONDS:
+                    connection.close_if_idle()
         if now - self._swept > SWEEP_SECONDS:
             self._swept = now
             for connection in tuple(self.connections):

@@ -33,13 +33,15 @@ class Endpoint:
 
 @dataclass(slots=True)
 class Table:
-    """`views` by channel name; `endpoints` of those that serve; `linger` seconds of a gateway that is replaced."""
+    """`views` by channel name; `endpoints` of those that serve; `linger` seconds of a gateway that is replaced;
+    `limits`: by channel, of requests at once (see limits.py)."""
 
     version: int = 0
     views: dict[str, ChannelView] = field(default_factory=dict)
     endpoints: dict[str, Endpoint] = field(default_factory=dict)
     order: tuple[ChannelView, ...] = ()
     linger: float | None = None
+    limits: dict[str, tuple[int, int]] = field(default_factory=dict)
 
     def close(self, channel: str) -> None:
         """Lets nothing new in, until the next table says otherwise."""
@@ -67,6 +69,7 @@ def read(message: Mapping[str, Any]) -> Table:
             endpoints,
             tuple(views.values()),
             None if linger is None else float(linger),
+            {str(c): (int(all_), int(key)) for c, (all_, key) in (settings.get("limits") or {}).items()},
         )
     except (KeyError, TypeError, ValueError, AttributeError) as err:
         raise TableError(f"route table: {type(err).__name__}: {err}") from err

@@ -7,6 +7,7 @@ import logging
 from typing import TYPE_CHECKING, Any, Literal
 
 from agent.gateway.framing import HEAD_LIMIT, AnswerHead, Chunks, FramingError, parse_head
+from agent.gateway.tokens import Tokens
 from agent.gateway.websocket import Frames
 
 if TYPE_CHECKING:
@@ -25,11 +26,12 @@ class Answer:
     WebSocket's.
     """
 
-    __slots__ = ("_chunks", "_frames", "_tail", "head", "left", "mode", "over", "plain")
+    __slots__ = ("_chunks", "_frames", "_tail", "head", "left", "mode", "over", "plain", "tokens")
 
     def __init__(self, head: AnswerHead) -> None:
         self.head = head
         self.left = head.length or 0
+        self.tokens = Tokens()
         self.mode: Mode
         self._frames: Frames | None = None
         if head.status == 101:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 KEPT = 200_000  # rows kept while the agent is away; beyond, the oldest go
 BATCH = 500
+LENGTHS = (11, 13)  # of rows: before there were tokens, and now
 LEFT = "usage-*.json"  # in the folder of the table and the keys
 
 
@@ -31,7 +32,9 @@ class Usage:
         self._sent: dict[str, tuple[Any, ...]] = {}
         self._lost = 0
 
-    def add(self, exchange: Reply, outcome: str, at_ms: int, duration: float) -> None:
+    def add(
+        self, exchange: Reply, outcome: str, at_ms: int, duration: float, tokens: tuple[int | None, int | None]
+    ) -> None:
         key = exchange.key
         self._waiting[exchange.id] = (
             exchange.channel,
@@ -45,6 +48,7 @@ class Usage:
             outcome,
             exchange.bytes_in,
             exchange.bytes_out,
+            *tokens,
         )
         if len(self._waiting) + len(self._sent) > KEPT:
             rows = self._sent or self._waiting
@@ -89,7 +93,7 @@ class Usage:
         for path in sorted(folder.glob(LEFT)):
             try:
                 rows = json.loads(path.read_bytes())
-                found = {str(k): tuple(row) for k, row in rows.items() if len(row) == len(_FIELDS)}
+                found = {str(k): (*row, None, None)[: len(_FIELDS)] for k, row in rows.items() if len(row) in LENGTHS}
                 path.unlink()
                 self._waiting.update(found)
             except FileNotFoundError:
@@ -113,4 +117,6 @@ _FIELDS = (
     "outcome",
     "bytes_in",
     "bytes_out",
+    "prompt_tokens",
+    "completion_tokens",
 )

@@ -1,0 +1,173 @@
+"""Several worker processes of one gateway, and the process above them.
+
+All accept from the same listening sockets, so that nothing is lost when one dies, and each is a gateway of its own to
+the agent: counts are summed and a barrier is over when every one has answered. The process above starts them, starts
+those that have died again, passes signals on, and hands the sockets over when a new gateway comes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import json
+import logging
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from agent.gateway.board import Board
+from agent.gateway.handover import Offer, Predecessor, offered, start_successor
+from agent.settings import AgentSettings
+
+log = logging.getLogger(__name__)
+VARIABLE = "SLOTSERVE_GATEWAY_WORK"
+READY_SECONDS = 10.0
+SHORTEST_PAUSE, LONGEST_PAUSE = 0.1, 5.0  # before a worker is started again
+STEADY_SECONDS = 10.0
+PR_SET_PDEATHSIG = 1
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a worker is told: its place, the sockets' and the board's file descriptors, the settings in force."""
+
+    number: int
+    workers: int
+    node: str
+    sockets: Mapping[str, int]
+    board: int
+    ready: int
+    settings: AgentSettings
+
+    @classmethod
+    def read(cls) -> Work:
+        said = json.loads(os.environ.pop(VARIABLE))
+        return cls(**{**said, "settings": AgentSettings(**said["settings"])})  # what is given wins over the environment
+
+    def say_ready(self) -> None:
+        os.write(self.ready, b"r")
+        os.close(self.ready)
+
+    def end_with_parent(self) -> None:
+        """Where the process above is killed, this one finishes what runs and ends, as on SIGTERM."""
+        parent = os.getppid()
+        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+        if os.getppid() != parent or parent == 1:
+            os.kill(os.getpid(), signal.SIGTERM)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # from a terminal it is for the process above
+
+
+async def supervise(
+    sockets: Mapping[str, socket.socket], settings: AgentSettings, node: str, before: Predecessor | None
+) -> int:
+    """Runs the workers until told to stop, and to the end of the last one; the exit status."""
+    crew = _Crew(sockets, settings, node)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, crew.stop, signal.SIGTERM)
+    loop.add_signal_handler(signal.SIGHUP, crew.tell, signal.SIGHUP)
+    loop.add_signal_handler(signal.SIGUSR2, start_successor)
+    tasks = [loop.create_task(crew.keep(number)) for number in range(settings.gateway_workers)]
+    await crew.all_ready()
+    offer: Offer | None = None
+    if not crew.stopping:
+        offer = offered(settings.run_dir, sockets, before, lambda: crew.stop(signal.SIGUSR1))
+    elif before is not None:
+        before.close()
+    await asyncio.gather(*tasks)
+    if offer is not None:
+        offer.close()
+    return 0
+
+
+class _Crew:
+    def __init__(self, sockets: Mapping[str, socket.socket], settings: AgentSettings, node: str) -> None:
+        self.stopping = False
+        self._sockets, self._settings, self._node = sockets, settings, node
+        self._number = settings.gateway_workers
+        self._board = Board.create(self._number)
+        self._running: dict[int, asyncio.subprocess.Process] = {}
+        self._ready: dict[int, asyncio.Event] = {n: asyncio.Event() for n in range(self._number)}
+        self._told = asyncio.Event()
+
+    def stop(self, number: signal.Signals) -> None:
+        """No worker is started any more; those that run are told by this signal."""
+        self.stopping = True
+        self._told.set()
+        self.tell(number)
+
+    def tell(self, number: signal.Signals) -> None:
+        for process in self._running.values():
+            if process.returncode is None:
+                process.send_signal(number)
+
+    async def all_ready(self) -> None:
+        waits = [asyncio.ensure_future(e.wait()) for e in self._ready.values()]
+        told = asyncio.ensure_future(self._told.wait())
+        whole = asyncio.gather(*waits)
+        await asyncio.wait((whole, told), timeout=READY_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+        for task in (whole, told):
+            task.cancel()
+        await asyncio.gather(whole, told, return_exceptions=True)
+
+    async def keep(self, number: int) -> None:
+        """One worker, again and again."""
+        pause = SHORTEST_PAUSE
+        while not self.stopping:
+            begun = time.monotonic()
+            status = await self._one(number)
+            if self.stopping:
+                return
+            pause = SHORTEST_PAUSE if time.monotonic() - begun > STEADY_SECONDS else min(2 * pause, LONGEST_PAUSE)
+            log.error("gateway worker ended, started again worker=%s status=%s seconds=%s", number, status, pause)
+            try:
+                async with asyncio.timeout(pause):
+                    await self._told.wait()
+            except TimeoutError:
+                continue
+
+    async def _one(self, number: int) -> int:
+        ready, say = os.pipe()
+        fds = {name: each.fileno() for name, each in self._sockets.items()}
+        said = {
+            "number": number,
+            "workers": self._number,
+            "node": self._node,
+            "sockets": fds,
+            "board": self._board,
+            "ready": say,
+            "settings": self._settings.model_dump(mode="json"),
+        }
+        try:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                "agent.gateway.worker",
+                env={**os.environ, VARIABLE: json.dumps(said)},
+                pass_fds=(*fds.values(), self._board, say),
+                stdin=asyncio.subprocess.DEVNULL,
+            )
+        except OSError as err:
+            log.error("gateway worker not started worker=%s error=%s", number, err)
+            os.close(ready)
+            return -1
+        finally:
+            os.close(say)
+        self._running[number] = process
+        if self.stopping:
+            process.send_signal(signal.SIGTERM)
+        log.info("gateway worker started worker=%s pid=%s", number, process.pid)
+        loop = asyncio.get_running_loop()
+
+        def heard() -> None:
+            loop.remove_reader(ready)
+            if os.read(ready, 1):
+                self._ready[number].set()
+            os.close(ready)
+
+        loop.add_reader(ready, heard)
+        return await process.wait()
