@@ -20,7 +20,13 @@ from controller.times import text_of
 
 COMMAND_MS = 30_000  # a command that has not reached the node by then is dropped
 WEEK_SECONDS = 7 * 86_400
-NO_LIMIT = ("max_hours", "max_days_ahead", "min_minutes")  # 0 says "no limit", as null does
+NO_LIMIT = (
+    "max_hours",
+    "max_days_ahead",
+    "min_minutes",
+    "max_concurrent",
+    "max_concurrent_per_key",
+)  # 0 says "no limit", as null does
 Name = Annotated[str | None, Field(max_length=512), AfterValidator(lambda text: text or None)]
 Preset = Annotated[str | None, Field(max_length=200), AfterValidator(lambda text: text or None)]
 

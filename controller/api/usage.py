@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -19,6 +19,7 @@ class UsagePage(Page):
     start: Instant | None = Field(None, alias="from")
     end: Instant | None = Field(None, alias="to")
     user: str | None = Field(None, max_length=200, description="Id or name (administrators); `*` = everybody")
+    by: Literal["key"] | None = Field(None, description="`key`: also apart by API key")
 
 
 def list_usage(call: Call) -> dict[str, Any]:
@@ -37,7 +38,7 @@ def list_usage(call: Call) -> dict[str, Any]:
             if known is None and query.user != "*":
                 raise Invalid.field("user", f"there is nobody with the id or name {query.user}")
             who = known.id if known else None
-        rows = usage.totals(session, start, end, who, query.limit + 1, offset)
+        rows = usage.totals(session, start, end, who, query.limit + 1, offset, query.by == "key")
     items = [
         {
             "user_id": r.user_id,
@@ -49,6 +50,10 @@ def list_usage(call: Call) -> dict[str, Any]:
             "seconds": r.seconds,
             "bytes_in": r.bytes_in,
             "bytes_out": r.bytes_out,
+            "first_byte_seconds": None if r.first_byte_seconds is None else round(r.first_byte_seconds, 4),
+            "prompt_tokens": r.prompt_tokens,
+            "completion_tokens": r.completion_tokens,
+            **({"key_id": r.key_id, "key": r.key} if query.by else {}),
         }
         for r in rows[: query.limit]
     ]
@@ -60,4 +65,4 @@ def list_usage(call: Call) -> dict[str, Any]:
     }
 
 
-ROUTES = (Route("GET", "/usage", list_usage, "Requests by person, channel and model", query=UsagePage),)
+ROUTES = (Route("GET", "/usage", list_usage, "Requests and tokens by person, channel and model", query=UsagePage),)

@@ -45,13 +45,17 @@ def audit(app: App, limit: int, since: str | None) -> None:
 @click.option("--all", "everybody", is_flag=True, help="Everybody's (administrators).")
 @command
 def usage(app: App, since: str | None, user: str | None, everybody: bool) -> None:
-    """Requests and their time, by person, channel and model: yours, unless another is named."""
+    """Requests, their time and tokens, by person, channel and model: yours, unless another is named."""
     if user and everybody:
         raise click.UsageError("--user and --all exclude each other.")
     with app.client() as client:
         items = list(client.items("/usage", user="*" if everybody else user, **_since(app, since)))
-    heads = ["user", "channel", "model", "requests", "failed", "seconds"]
-    rows = [[u["user"], u["channel"], u["model"], u["requests"], u["failed"], f"{u['seconds']:.1f}"] for u in items]
+    heads = ["user", "channel", "model", "requests", "failed", "seconds", "tokens in", "tokens out"]
+    rows = [
+        [u["user"], u["channel"], u["model"], u["requests"], u["failed"], f"{u['seconds']:.1f}"]
+        + ["-" if u.get(name) is None else u[name] for name in ("prompt_tokens", "completion_tokens")]
+        for u in items
+    ]
     app.out({"items": items}, lambda: app.table(heads, rows, "No requests."))
 
 

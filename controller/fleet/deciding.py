@@ -67,7 +67,7 @@ def decide_channel(channel: ChannelState, before: ChannelRecord | None, now: Mil
     record = ChannelRecord(
         channel.name, decision, since, key, then.at if then else None, step_key(then) if then else None
     )
-    return channel, record, channel_plan(channel.name, steps, since, channel.launches, names)
+    return channel, record, channel_plan(channel.name, steps, since, channel.launches, names, channel.limits)
 
 
 def holds_since(channel: ChannelState, first: PlanStep, now: Millis, before: ChannelRecord | None = None) -> Millis:

@@ -20,12 +20,17 @@ _CHANNELS_TAG = types_pb2.Plan.DESCRIPTOR.fields_by_name["channels"].number << 3
 
 
 def channel_plan(
-    channel: str, steps: Sequence[PlanStep], since: Millis, launches: Mapping[str, Launch], names: bool
+    channel: str,
+    steps: Sequence[PlanStep],
+    since: Millis,
+    launches: Mapping[str, Launch],
+    names: bool,
+    limits: tuple[int, int] = (0, 0),
 ) -> bytes:
     """A channel's steps, the first of them since `since`, and every launch that they name. `names`: whether holders'
-    names may go to the node."""
+    names may go to the node; `limits`: of requests at once, all together and with one key (0: none)."""
     named: dict[str, None] = {}
-    out = types_pb2.ChannelPlan(channel=channel)
+    out = types_pb2.ChannelPlan(channel=channel, max_concurrent=limits[0], max_concurrent_per_key=limits[1])
     add = out.steps.add
     for at, target, why, fallback, reservation, running in steps:
         wanted = instead = ""

@@ -40,6 +40,7 @@ class ChannelState:
     versions: dict[str, int] = field(default_factory=dict)
     committed: frozenset[str] = frozenset()
     pins: dict[str, Launch] = field(default_factory=dict)
+    limits: tuple[int, int] = (0, 0)  # requests at once: of all together, with one key; 0: no limit
 
 
 @dataclass(slots=True)
@@ -153,6 +154,7 @@ class _Reader:
             versions,
             frozenset(committed),
             pins,
+            _limits(row.policy or {}),
         )
 
     def _reservation(self, booking: Row[Any], pins: dict[str, Launch]) -> Reservation | None:
@@ -212,6 +214,10 @@ class _Reader:
     def _known(self, launch: Launch) -> Target:
         kept = self._launches.setdefault(launch["identity"], launch)
         return Target(kept["model"], kept["preset"], kept["identity"], kept["load_seconds"])
+
+
+def _limits(policy: Mapping[str, Any]) -> tuple[int, int]:
+    return policy.get("max_concurrent") or 0, policy.get("max_concurrent_per_key") or 0
 
 
 def effective_start(starts_at: Millis, approved_at: Millis | None) -> Millis:

@@ -64,6 +64,8 @@ class Policy:
     max_days_ahead: float | None = 30
     exclusive_allowed: bool = True
     requests: bool = False
+    max_concurrent: int | None = None  # requests at once; the gateways' business, as is the next
+    max_concurrent_per_key: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +100,9 @@ def policy_of(values: Mapping[str, Any], max_hours: float | None, max_days_ahead
         elif value is None:
             if name == "approval_over_hours":
                 raise PolicyError("policy.approval_over_hours: a number of hours, 0 or more")
+        elif name in ("max_concurrent", "max_concurrent_per_key"):
+            if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 1_000_000:
+                raise PolicyError(f"policy.{name}: a whole number of requests, 1 or more, or null for no limit")
         elif isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e6:
             raise PolicyError(f"policy.{name}: a number, 0 or more, or null for no limit")
     return Policy(**merged)

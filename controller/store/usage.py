@@ -5,16 +5,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import BigInteger, Row, case, cast, func, select
+from sqlalchemy import BigInteger, Row, case, cast, func, null, select
 from sqlalchemy.orm import Session
 
-from controller.store.tables import Node, Usage, User
+from controller.store.tables import ApiKey, Node, Usage, User
 
 
-def totals(session: Session, start: int, end: int, user_id: str | None, limit: int, offset: int) -> Sequence[Row[Any]]:
-    """Per person, channel and model: (user_id, user, channel, model, requests, failed, seconds, bytes_in, bytes_out)."""
+def totals(
+    session: Session, start: int, end: int, user_id: str | None, limit: int, offset: int, by_key: bool = False
+) -> Sequence[Row[Any]]:
+    """Per person, channel and model, with `by_key` also per API key: (key_id, key, user_id, user, channel, model,
+    requests, failed, seconds, first_byte_seconds, bytes_in, bytes_out, prompt_tokens, completion_tokens).
+
+    First bytes are a mean over the requests that were answered by an engine; tokens None where no engine reported any."""
+    key = (Usage.key_id, ApiKey.prefix) if by_key else ()
+    answered = case((Usage.first_byte > 0, Usage.first_byte))
     query = (
         select(
+            (Usage.key_id if by_key else null()).label("key_id"),
+            (ApiKey.prefix if by_key else null()).label("key"),
             Usage.user_id,
             User.name.label("user"),
             (Node.name + "/" + Usage.channel).label("channel"),
@@ -24,13 +33,18 @@ def totals(session: Session, start: int, end: int, user_id: str | None, limit: i
             func.sum(Usage.duration).label("seconds"),
             cast(func.sum(Usage.bytes_in), BigInteger).label("bytes_in"),  # PostgreSQL's sum is NUMERIC
             cast(func.sum(Usage.bytes_out), BigInteger).label("bytes_out"),
+            func.avg(answered).label("first_byte_seconds"),
+            cast(func.sum(Usage.prompt_tokens), BigInteger).label("prompt_tokens"),
+            cast(func.sum(Usage.completion_tokens), BigInteger).label("completion_tokens"),
         )
         .outerjoin(User, User.id == Usage.user_id)
         .outerjoin(Node, Node.id == Usage.node_id)
         .where(Usage.at >= start, Usage.at < end)
-        .group_by(Usage.user_id, User.name, Node.name, Usage.channel, Usage.model)
-        .order_by(Usage.user_id, Node.name, Usage.channel, Usage.model)
+        .group_by(Usage.user_id, User.name, Node.name, Usage.channel, Usage.model, *key)
+        .order_by(Usage.user_id, Node.name, Usage.channel, Usage.model, *key)
         .limit(limit)
         .offset(offset)
     )
+    if by_key:
+        query = query.outerjoin(ApiKey, ApiKey.id == Usage.key_id)
     return session.execute(query.where(Usage.user_id == user_id) if user_id else query).all()
