@@ -34,4 +34,12 @@ FOUND = {
     "a chunk's size with a tab": Case(GOOD, (), ((CHUNKED, b"1\t\r\nx\r\n0\r\n\r\n"),)),
     "an engine's trailer without a colon": Case(GOOD, (), ((CHUNKED + b"0\r\nX1\r\n\r\n",),)),
     "bare CR in an engine's trailer": Case(GOOD, (), ((CHUNKED + b"0\r\nX-T: 1\rX: 2\r\n\r\n",),)),
+    "what came with a CONNECT was dropped, and its rest taken for a request": Case(
+        b"CONNECT /v1/chat/completions HTTP/1.1\r\nHost: g\r\nAuthorization: Bearer sk-ss-tomas\r\n\r\nnonsense\r\n"
+        + GOOD,
+        (90, 100),
+    ),
+    "the same, and more answers than requests": Case(
+        b"CONNECT /v1/x HTTP/1.1\r\nHost: g\r\n\r\nd ;a\r\n{}\r\nPOST / HTTP/1.1\r\nHost:\r\n\r\n{", (38, 50)
+    ),
 }

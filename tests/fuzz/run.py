@@ -64,7 +64,7 @@ class Runner:
             for letter in case.plan:
                 play.step(letter)
             play.finish()
-            closed_by_us = line.is_closing() and not play.left
+            closed_by_us = (line.is_closing() or line.eof_written) and not play.left
             if not line.is_closing():
                 line.goes()
             loop.advance(10.0)
