@@ -110,6 +110,11 @@ class ChannelTask:
         """The engine of that launch answers no more (hung): its failure, as if it had exited."""
         self.inbox.post(lambda now: self.exited(launch_id, trouble, now))
 
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """The timetable as it was given last."""
+        return self._steps
+
     def status(self) -> dict[str, Any]:
         """The fields of ChannelStatus, now."""
         return channel_entry.status(self.name, self.view, self._detail, self.door.in_flight(self.name), self._now())

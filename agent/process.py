@@ -15,6 +15,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 from agent import control
+from agent.ahead import ReadAhead
 from agent.channels import ChannelTask
 from agent.clock import NodeClock
 from agent.core.alive import Limits
@@ -71,6 +72,7 @@ class Agent:
             name: Liveness(task, self.runtimes[name], self.clock.now_ms, limits) for name, task in self.channels.items()
         }
         self.node = Node(file, settings, channels=self.channels, models=self.models, gpus=self.gpus, door=self.gateways)
+        self.read_ahead = ReadAhead(self.channels, self.models, self.clock.now_ms)
         self.spool = Spool(state.folder / "spool.jsonl")
         shipper = LogShipper({name: r.logs for name, r in self.runtimes.items()})
         self.link: Link = Link(self.node, state, self.clock, self.spool, shipper)
@@ -97,6 +99,7 @@ class Agent:
             "status": self._write_status(),
             "undeclared channels": self._stop_undeclared(),
             **{f"channel {name}": task.run() for name, task in self.channels.items()},
+            **({"read ahead": self.read_ahead.run()} if self._settings.read_ahead else {}),
             **{f"liveness {name}": looker.run() for name, looker in self.liveness.items()},
         }
         tasks = [asyncio.create_task(part, name=name) for name, part in parts.items()]

@@ -133,9 +133,18 @@ def send_all(stats: Iterable[Stat], sig: signal.Signals) -> None:
 
 def rss_bytes(pid: int) -> int:
     """Resident memory; 0 where it cannot be read."""
+    return _memory(pid, "VmRSS:")
+
+
+def mapped_bytes(pid: int) -> int:
+    """Of that, files' pages; 0 where it cannot be read."""
+    return _memory(pid, "RssFile:")
+
+
+def _memory(pid: int, name: str) -> int:
     try:
         for line in (PROC / str(pid) / "status").read_text().splitlines():
-            if line.startswith("VmRSS:"):
+            if line.startswith(name):
                 return int(line.split()[1]) * 1024
     except OSError:
         return 0
