@@ -10,7 +10,6 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any
 
-from agent.core import routing
 from agent.core.admission import ends_at
 from agent.gateway import body as bodies
 from agent.gateway import own_answers, websocket
@@ -199,9 +198,12 @@ class Exchange(Reply):
         assert head.route is not None
         now = gateway.clock.now_ms()
         named = head.route.channel or head.channel
-        route = routing.route(gateway.table.order, gateway.in_flight, key.caller, found.model, named, now)
+        route, full = gateway.route(key, found.model, named, now)
         view = route.channel
         self.channel = route.about
+        if full is not None:
+            self.refuse(full)
+            return False
         if view is None:
             self.refuse(refusal_of(route.admission, "model" if route.admission.status == 404 else None))
             return False
