@@ -179,6 +179,17 @@ ANSWER_LINES = [
     b" folded: x",
     b"X-A : b",
 ]
+WEBSOCKET = b"GET /v1/realtime"
+OFFER = (
+    b" HTTP/1.1\r\nHost: g\r\nAuthorization: Bearer "
+    + KEY
+    + b"\r\nConnection: keep-alive, Upgrade\r\nUpgrade: websocket\r\n"
+    b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+)
+TAKEN = (
+    b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    b"Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n"
+)
 EVENTS = [
     b"data: a\n\n",
     b'data: {"x": 1}\n\n',
@@ -198,7 +209,7 @@ def make_case(dice: Dice) -> Case:
         data = _spiced(dice, data, 1 + dice.randrange(3))
     if dice.randrange(6) == 0:
         data = data[: dice.randrange(len(data) + 1)]
-    answers = tuple(_answer(dice) for _ in range(2))
+    answers = tuple(_answer(dice, WEBSOCKET in data and dice.randrange(4) > 0) for _ in range(2))
     plan = "".join(_one(dice, "ccccceeeettprud") for _ in range(dice.randrange(40))) if dice.randrange(3) else ""
     if dice.randrange(3) == 0:
         place = dice.randrange(len(plan) + 1)
@@ -207,6 +218,13 @@ def make_case(dice: Dice) -> Case:
 
 
 def _request(dice: Dice) -> bytes:
+    if dice.randrange(25) == 0:
+        return (
+            WEBSOCKET
+            + _one(dice, [b"", b"?model=auto", b"?model=other", b"?x=%0d%0a&model=auto"])
+            + OFFER
+            + _frames(dice)
+        )
     body = _one(dice, BODIES[:-6] if dice.randrange(20) else BODIES)
     lines = [b"Host: gateway"] if dice.randrange(20) else []
     if dice.randrange(20):
@@ -225,6 +243,11 @@ def _request(dice: Dice) -> bytes:
     return b"\r\n".join([line, *lines]) + b"\r\n\r\n" + body
 
 
+def _frames(dice: Dice) -> bytes:
+    sizes = [dice.randrange(_one(dice, [4, 126, 400])) for _ in range(dice.randrange(4))]
+    return b"".join(b"\x81" + (bytes([n]) if n < 126 else b"\x7e" + n.to_bytes(2, "big")) + b"w" * n for n in sizes)
+
+
 def _chunked(dice: Dice, data: bytes) -> bytes:
     out, pos = b"", 0
     while pos < len(data):
@@ -240,7 +263,14 @@ def _chunked(dice: Dice, data: bytes) -> bytes:
     )
 
 
-def _answer(dice: Dice) -> tuple[bytes, ...]:
+def _answer(dice: Dice, taken: bool = False) -> tuple[bytes, ...]:
+    if taken or dice.randrange(40) == 0:
+        whole = TAKEN + _frames(dice)
+        cuts = _cuts(dice, whole)
+        return (
+            *(whole[a:b] for a, b in zip((0, *cuts), (*cuts, len(whole)), strict=True)),
+            *((b"",) * dice.randrange(2)),
+        )
     lines = [_one(dice, ANSWER_LINES) for _ in range(1)] if dice.randrange(2) else []
     lines.append(_one(dice, ANSWER_LINES[:2]))
     events = [_one(dice, EVENTS) for _ in range(dice.randrange(6))]

@@ -37,7 +37,8 @@ class Message:
 
 
 def requests(data: bytes, of_client: bool = True) -> tuple[list[Message], str]:
-    """All requests of a byte stream, the last one maybe incomplete, and how it ends: "", "incomplete" or "malformed: why".
+    """All requests of a byte stream, the last one maybe incomplete, and how it ends: "", "incomplete", "malformed: why" or
+    "upgrade" (a WebSocket is offered: what follows is in `body`, and no request if it is taken).
 
     `of_client`: what servers may pass over is passed over, empty lines before a request line and spaces inside it.
     """
@@ -73,6 +74,9 @@ def requests(data: bytes, of_client: bool = True) -> tuple[list[Message], str]:
         found.append(message)
         if not message.complete:
             return found, "incomplete"
+        if message.method == b"GET" and any(v.lower() == b"websocket" for v in message.values(b"upgrade")):
+            message.body = data[pos:]
+            return found, "upgrade"
 
 
 def answers(data: bytes, methods: list[bytes], closed: bool, of_engine: bool = False) -> tuple[list[Message], str]:
@@ -95,12 +99,15 @@ def answers(data: bytes, methods: list[bytes], closed: bool, of_engine: bool = F
                 raise Malformed("status line")
             message.status, message.version = int(match.group(2)), b"1." + match.group(1)
             message.headers = _headers(lines)
-            interim = 100 <= message.status < 200
+            interim = 100 <= message.status < 200 and message.status != 101
             method = b"" if interim else next(asked, b"")
             if of_engine:
                 _tidy(message)
                 message.version = b"1.1"
             _framing(message, closes=True)
+            if message.status == 101:
+                message.framing, message.body, message.complete = "upgrade", data[head_end + 4 :], True
+                return [*found, message], ""
             if interim or message.status in (204, 304) or method == b"HEAD":
                 message.framing, message.complete, pos = "none", True, head_end + 4
             else:
