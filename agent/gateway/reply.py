@@ -7,6 +7,7 @@ usage row is written. A cut is told at the end of the event under way; an engine
 from __future__ import annotations
 
 import logging
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from agent.core.admission import Admission, admit
@@ -61,7 +62,7 @@ class Reply:
         self.gateway = gateway
         self.head = head
         self.id: str = gateway.next_id()
-        self.begun: float = gateway.loop.time()
+        self.begun = monotonic()  # the loop's own time is that of its last turn, in whole milliseconds
         self.key: Key | None = None
         self.channel = ""
         self.model = ""
@@ -151,7 +152,7 @@ class Reply:
         """The engine's head has come; `data` is what came of its body. Written to the client as one."""
         self.answer = answer
         self.status = answer.head.status
-        self.first_byte = self.gateway.loop.time() - self.begun
+        self.first_byte = monotonic() - self.begun
         endpoint = self.endpoint
         assert endpoint is not None
         client_http10 = self.head.http10

@@ -12,6 +12,7 @@ import os
 import secrets
 from collections.abc import Callable, Mapping
 from itertools import count
+from time import monotonic
 from typing import Any
 
 from agent.core import routing
@@ -149,8 +150,7 @@ class Gateway:
         self._report(channel)
 
     def finished(self, exchange: Reply, outcome: str) -> None:
-        now = self.loop.time()
-        duration = now - exchange.begun
+        duration = monotonic() - exchange.begun
         at_ms = self.clock.now_ms() - int(duration * 1000)
         channel, answer = exchange.channel, exchange.answer
         tokens = answer.tokens.read() if answer is not None and not exchange.is_websocket else (None, None)
