@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.clients.officials import Ask
-from tests.fakes.gateway_rig import NOW, Rig, reserved, step, target
+from tests.fakes.gateway_rig import NOW, Rig, chat, reserved, step, target
 from tests.fakes.stub_engine import SSE_HEAD, Seen, complete, stream_for_ever, token
 
 D, A = target("default-model"), target("reserved-model", "fast")
@@ -97,17 +97,39 @@ async def _known_again(rig: Rig) -> None:
     rig.gateway.keys.replace(rig.keys())
 
 
+async def _full(rig: Rig) -> None:
+    """One request at once with one key, and it runs."""
+    rig.gateways.set_settings({"limits": {"main": (0, 1)}})
+    await rig.until(lambda: rig.gateway.limits.limited("main"))
+    rig.engine.behaviour = stream_for_ever
+    _, _hold.writer = await rig.open(chat(True))
+    await rig.until(lambda: rig.gateway.in_flight.get("main") == 1)
+
+
+async def _not_full(rig: Rig) -> None:
+    _hold.writer.close()
+    rig.gateways.set_settings({"limits": {}})
+    await rig.until(lambda: not rig.gateway.limits.limited("main"))
+    await rig.drained()
+
+
 async def _keys_unknown(rig: Rig) -> None:
     rig.gateway.keys.replace({})
     rig.gateway.keys.known = False
 
 
 async def _stopping(rig: Rig) -> None:
-    rig.gateway.stopping = True
+    rig.gateway.refusing = True
 
 
 async def _not_stopping(rig: Rig) -> None:
-    rig.gateway.stopping = False
+    rig.gateway.refusing = False
+
+
+class _hold:
+    """The connection that takes the only place."""
+
+    writer: asyncio.StreamWriter
 
 
 STREAM = Ask(stream=True)
@@ -138,6 +160,7 @@ SCENES = (
     scene("the wrong method", 405, "method_not_allowed", ask=Ask(path="/embeddings", method="get")),
     scene("a model that is no text", 400, "invalid_request", ask=Ask(7)),
     scene("no model in the first megabytes", 413, "body_too_large", ask=Ask(more=2_000_000, path="/chat/completions")),
+    scene("too many at once with this key", 429, "too_many_requests", before=_full, after=_not_full, retry_after="1"),
     scene("engine not there", 503, "model_failed", before=_no_engine, after=_engine_again, retry_after="5"),
     scene("engine talks nonsense", 502, "model_failed", before=_behave(_nonsense), retry_after="5"),
     scene("gateway being replaced", 503, "restarting", before=_stopping, after=_not_stopping, retry_after="1"),

@@ -18,6 +18,7 @@ CLASSES = {
     401: "AuthenticationError",
     403: "PermissionDeniedError",
     404: "NotFoundError",
+    429: "RateLimitError",
     502: "InternalServerError",
     503: "InternalServerError",
     None: "APIError",
