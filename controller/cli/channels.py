@@ -14,6 +14,7 @@ from controller.cli import sentence, times
 from controller.cli.app import App
 from controller.cli.client import Refused, path_of
 from controller.cli.options import CHANNEL, command, name_of, split_model
+from controller.terminal_text import Folder
 from controller.words import PHASES
 
 
@@ -148,19 +149,23 @@ def plan(app: App, name: str, hours: int) -> None:
 @click.argument("name", type=CHANNEL, metavar="CHANNEL")
 @click.option("-f", "--follow", is_flag=True, help="Go on until Ctrl-C.")
 @click.option("--previous", is_flag=True, help="The failed launch before.")
+@click.option("--raw", is_flag=True, help="As it came: with every state of a progress bar, and colours.")
 @click.option("--bytes", "size", type=click.IntRange(1), default=65536, help="How much of the end to begin with.")
 @command
-def logs(app: App, name: str, follow: bool, previous: bool, size: int) -> None:
-    """The engine's own output, by offset."""
+def logs(app: App, name: str, follow: bool, previous: bool, raw: bool, size: int) -> None:
+    """The engine's own output, by offset; a progress bar is one line, colours are left out."""
     where, launch = path_of("channels", name) + "/log", "previous" if previous else None
     with app.client() as client:
         piece = client.get(where, offset=-size, limit=size, launch=launch)
         if app.as_json and not follow:
             app.out(piece, lambda: None)
             return
+        folder = Folder()
         while True:
-            _print_log(piece["text"])
+            _print_log(piece["text"] if raw else folder.feed(piece["text"]), raw)
             more = bool(piece["text"])
+            if not more and not raw:
+                _print_log(folder.flush(), raw)
             if not more and (not follow or previous):
                 return
             if not more:
@@ -249,9 +254,9 @@ def _pair(text: str) -> tuple[str, Any]:
         return name, value
 
 
-def _print_log(text: str) -> None:
-    """As it is, but nothing in it may steer the terminal."""
-    if sys.stdout.isatty():
+def _print_log(text: str, raw: bool) -> None:
+    """Nothing in it may steer a terminal."""
+    if raw and sys.stdout.isatty():
         text = "".join(c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text)
     click.echo(text, nl=False)
 

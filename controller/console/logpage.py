@@ -11,6 +11,7 @@ from controller.console.signed_in import actor_of, person
 from controller.context import Context
 from controller.errors import NotFound
 from controller.store import channels
+from controller.terminal_text import readable
 
 TAIL = 64_000
 
@@ -33,7 +34,7 @@ def register(app: Flask, ctx: Context) -> None:
         if chosen is not None:
             part = api.Part(offset=-TAIL, limit=TAIL, launch=chosen["id"])
             found = api.read(Call(ctx, actor_of(who), ctx.clock(), {"node": node, "name": name}, _query=part))
-            text, start = found["text"], found["offset"]
+            text, start = readable(found["text"]), found["offset"]
         return render_template(
             "console/log.html", channel=f"{node}/{name}", launches=launches[:12], chosen=chosen, text=text, start=start
         )
