@@ -155,13 +155,15 @@ def test_reports_reach_the_store_once(controller: Controller) -> None:
     state, node = controller.enrolled(), FakeNode()
     result = fleet_pb2.LoadResult(id="l1", channel="main", identity="i", model="m", ok=True, seconds=1.5, at_ms=5)
     row = fleet_pb2.UsageRow(id="r1", channel="main", model="m", key_id="k", user_id="u", at_ms=5, status=200)
+    row.prompt_tokens, row.completion_tokens = 0, 7
+    silent = fleet_pb2.UsageRow(id="r2", channel="main", model="m", key_id="k", user_id="u", at_ms=6, status=200)
 
     async def scene() -> None:
         async with linked(state, node) as link:
             await until(lambda: link.connected)
             link.load_result(result)
             link._send_items(link._spool.items())  # as after a connection that broke before the acknowledgement
-            await link.usage([row, row])
+            await link.usage([row, row, silent])
             link.event(fleet_pb2.Event(id="e1", kind="failed", channel="main", text="it fell over", at_ms=5))
             node.models = [types_pb2.Model(name="m", path="/m.gguf", size_bytes=7, format="gguf", channels=["main"])]
             node.models[0].context_length, node.models[0].quantisation = 8192, "Q4_K_M"
@@ -176,7 +178,10 @@ def test_reports_reach_the_store_once(controller: Controller) -> None:
             link.inventory_changed()
             await until(lambda: first(controller, NodeModel).context_length == 4096)
             assert count(controller, Load) == 1
-            assert count(controller, Usage) == 1
+            assert count(controller, Usage) == 2
+            with controller.store.read() as session:
+                said = {u.id: (u.prompt_tokens, u.completion_tokens) for u in session.scalars(select(Usage))}
+            assert said == {"r1": (0, 7), "r2": (None, None)}
             assert [(e.subject, e.text) for e in controller.told] == [("n1/main", "it fell over")]
             node.models = []
             link.inventory_changed()

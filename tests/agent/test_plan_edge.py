@@ -59,6 +59,15 @@ def test_everything_is_carried_over() -> None:
     assert (plan.timing.buffer, plan.show_holders) == (5.0, "everyone")
 
 
+def test_limits_of_requests() -> None:
+    plan = make()
+    assert read(plan).limits == {}
+    plan.channels[0].max_concurrent_per_key = 3
+    assert read(plan).limits == {"main": (0, 3)}
+    plan.channels[0].max_concurrent = 8
+    assert read(plan).limits == {"main": (8, 3)}
+
+
 def _no_steps(plan: types_pb2.Plan) -> None:
     del plan.channels[0].steps[:]
 

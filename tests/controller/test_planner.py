@@ -1,4 +1,4 @@
-"""The planner over a real SQLite file: what is decided, written, carried over a restart and pushed."""
+"""The planner over a real database: what is decided, written, carried over a restart and pushed."""
 
 from __future__ import annotations
 
@@ -12,11 +12,14 @@ from controller.fleet import planner_store
 from controller.fleet.live import LiveChannel, LiveFailure
 from controller.store.tables import Channel, Node, Preset, Reservation
 from tests.controller.planner_world import START, World
+from tests.parts import BOTH
+
+DATABASES = BOTH
 
 
 @pytest.fixture
-def world(tmp_path):
-    made = World(tmp_path)
+def world(tmp_path, database_url):
+    made = World(tmp_path, database_url=database_url)
     yield made
     made.store.close()
 
@@ -242,6 +245,17 @@ def test_a_nodes_own_settings_win(world) -> None:
     settings = world.plan().settings
     assert (settings.stop_timeout_seconds, settings.drain_seconds, settings.load_timeout_seconds) == (0, 7.5, 600)
     assert world.channel().steps[1].at_ms == START + 540_000
+
+
+def test_limits_of_requests_are_in_the_plan(world) -> None:
+    world.book("r1", 600, 900, None)
+    world.look(1)
+    assert (world.channel().max_concurrent, world.channel().max_concurrent_per_key) == (0, 0)
+    before = world.generation()
+    world.set(Channel, "n1/main", policy={"max_hours": 2, "max_concurrent": 8, "max_concurrent_per_key": None})
+    world.look(2)
+    assert (world.channel().max_concurrent, world.channel().max_concurrent_per_key) == (8, 0)
+    assert world.generation() == before + 1
 
 
 def test_a_model_or_preset_that_is_gone_does_not_stop_the_planning(world) -> None:

@@ -88,6 +88,9 @@ def test_lead_and_policy(w: World) -> None:
     assert w.good("PATCH", path, {"policy": {"max_hours": 2}})["policy"]["max_hours"] == 2
     merged = w.good("PATCH", path, {"policy": {"approval": "over", "approval_over_hours": 1}})["policy"]
     assert (merged["max_hours"], merged["approval"]) == (2, "over")
+    limited = w.good("PATCH", path, {"policy": {"max_concurrent": 8, "max_concurrent_per_key": 2}})["policy"]
+    assert (limited["max_concurrent"], limited["max_concurrent_per_key"]) == (8, 2)
+    assert w.good("PATCH", path, {"policy": {"max_concurrent": 0}})["policy"]["max_concurrent"] is None, "no limit"
     assert w.good("PATCH", path, {"policy": None})["policy"]["max_hours"] == 8
     w.bad(403, "PATCH", path, {"preload_lead_seconds": 0}, "ada")
     for body, field in (
@@ -97,6 +100,10 @@ def test_lead_and_policy(w: World) -> None:
         ({"policy": {"colour": 1}}, "policy.colour"),
         ({"policy": {"max_hours": "many"}}, "policy.max_hours"),
         ({"policy": {"max_hours": False}}, "policy.max_hours"),
+        ({"policy": {"max_concurrent": -1}}, "policy.max_concurrent"),
+        ({"policy": {"max_concurrent": 2.5}}, "policy.max_concurrent"),
+        ({"policy": {"max_concurrent_per_key": "2"}}, "policy.max_concurrent_per_key"),
+        ({"policy": {"max_concurrent_per_key": False}}, "policy.max_concurrent_per_key"),
         ({"policy": []}, "policy"),
         ({"default_model": "nope"}, "default_model"),
         ({"default_model": "only-b"}, "default_model"),

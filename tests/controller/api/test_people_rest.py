@@ -183,11 +183,26 @@ def test_usage(w: World) -> None:
             session.add(
                 Usage(
                     id=f"r{i}", node_id="n", channel="a", model="small", key_id="k", user_id=w.ids["maya"], at=w.now - 1 - i,
-                    duration=1.5, first_byte=0.1, status=status, outcome="served", bytes_in=10, bytes_out=20,
+                    duration=1.5, first_byte=0.1 * i, status=status, outcome="served", bytes_in=10, bytes_out=20,
+                    prompt_tokens=5 if i else None, completion_tokens=None,
                 )
             )  # fmt: skip
+        session.add(
+            Usage(
+                id="other", node_id="n", channel="a", model="small", key_id="k2", user_id=w.ids["maya"], at=w.now - 9,
+                duration=1.5, first_byte=0, status=200, outcome="served", bytes_in=10, bytes_out=20, completion_tokens=3,
+            )
+        )  # fmt: skip
     rows = w.get("/usage", "maya")["items"]
-    assert [(r["channel"], r["requests"], r["failed"], r["bytes_out"]) for r in rows] == [("n1/a", 3, 1, 60)]
+    assert [(r["channel"], r["requests"], r["failed"], r["bytes_out"]) for r in rows] == [("n1/a", 4, 1, 80)]
+    assert (rows[0]["prompt_tokens"], rows[0]["completion_tokens"], rows[0]["first_byte_seconds"]) == (10, 3, 0.15)
+    assert "key" not in rows[0]
+    by_key = w.get("/usage?by=key", "maya")["items"]
+    assert [(r["key_id"], r["requests"], r["prompt_tokens"], r["completion_tokens"]) for r in by_key] == [
+        ("k", 3, 10, None),
+        ("k2", 1, None, 3),
+    ]
+    w.bad(422, "GET", "/usage?by=hour", who="maya")
     assert w.get("/usage", "noor")["items"] == []
     assert len(w.get("/usage?user=*")["items"]) == 1
     w.bad(403, "GET", "/usage?user=maya", who="noor")

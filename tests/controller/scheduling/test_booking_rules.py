@@ -134,6 +134,10 @@ def test_policy_of() -> None:
         {"requests": 1},
         {"approval_over_hours": None},
         {"max_days_ahead": float("nan")},
+        {"max_concurrent": 0},
+        {"max_concurrent": 1.5},
+        {"max_concurrent_per_key": True},
+        {"max_concurrent_per_key": "2"},
     ):
         with pytest.raises(PolicyError, match=f"policy.{next(iter(bad))}"):
             policy_of(bad, 8, 30)
