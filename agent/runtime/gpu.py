@@ -20,6 +20,7 @@ from agent.runtime.aside import Aside
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 RETRY_SECONDS = 1.0
+COMPUTE, GRAPHICS = "nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetGraphicsRunningProcesses"
 LOST_SECONDS = 30.0  # a lost card comes back, if at all, to a driver that was started anew
 
 
@@ -142,7 +143,7 @@ class Gpus:
         use = self._try(partial(n.nvmlDeviceGetUtilizationRates, handle), None)
         heat = self._try(lambda: n.nvmlDeviceGetTemperature(handle, n.NVML_TEMPERATURE_GPU), None)
         power = self._try(lambda: n.nvmlDeviceGetPowerUsage(handle), None)
-        running = self._try(partial(n.nvmlDeviceGetComputeRunningProcesses, handle), None) or ()
+        running = self._running(handle, COMPUTE)
         self._known[index] = uuid, name
         return Gpu(
             index=index,
@@ -187,27 +188,39 @@ class Gpus:
         return found
 
     def _processes(self, wanted: set[str]) -> list[GpuProcess]:
-        return self._listed(wanted, self._nvml.nvmlDeviceGetComputeRunningProcesses)
+        return self._listed(wanted, COMPUTE)
 
     def _memory_of_desktops(self, wanted: set[str]) -> dict[str, int]:
         computing = {(p.gpu, p.pid) for p in self._processes(wanted)}
         found: dict[str, int] = {}
-        for p in self._listed(wanted, self._nvml.nvmlDeviceGetGraphicsRunningProcesses):
+        for p in self._listed(wanted, GRAPHICS):
             if (p.gpu, p.pid) not in computing:
                 found[p.gpu] = found.get(p.gpu, 0) + p.memory_bytes
         return found
 
-    def _listed(self, wanted: set[str], question: Callable[[Any], Any]) -> list[GpuProcess]:
+    def _listed(self, wanted: set[str], kind: str) -> list[GpuProcess]:
         found = []
         for uuid, handle in self._cards(wanted):
             try:
-                running = self._try(partial(question, handle), None) or ()
+                running = self._running(handle, kind)
             except self._nvml.NVMLError as err:
                 if _code(err) != self._nvml.NVML_ERROR_GPU_IS_LOST:
                     raise
                 continue
             found += [GpuProcess(uuid, int(p.pid), int(p.usedGpuMemory or 0)) for p in running]
         return found
+
+    def _running(self, handle: Any, kind: str) -> Any:
+        """Processes as the driver lists them; one that is older than the binding knows the second version only."""
+        n = self._nvml
+
+        def ask() -> Any:
+            try:
+                return getattr(n, kind)(handle)
+            except getattr(n, "NVMLLibraryMismatchError", ()):
+                return getattr(n, f"{kind}_v2")(handle)
+
+        return self._try(ask, None) or ()
 
     def _ask(self, question: Callable[[], T], nothing: T) -> T:
         """An answer from the driver, or `nothing`; after an error the driver is started anew at the next look."""

@@ -1,7 +1,9 @@
 /* libnvidia-ml.so.1 in small, for the real Python binding. State is read at each call from $SMALL_NVML:
      error N                         nvmlInit answers N (9: the driver is not loaded)
      use N                           how busy every GPU is, in percent (42)
-     gpu UUID TOTAL USED [PID:BYTES …]      one line a GPU; with TOTAL 0 it is lost                                     */
+     gpu UUID TOTAL USED [PID:BYTES …]      one line a GPU; with TOTAL 0 it is lost
+     hold PID:BYTES                  more of the first GPU, while that process lives                                      */
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +19,15 @@ static void look(void) {
     use = 42;
     while (f && count < MAX && fgets(line, sizeof line, f)) {
         struct gpu *g = &gpus[count];
+        unsigned pid;
+        unsigned long long bytes;
+        if (count && sscanf(line, "hold %u:%llu", &pid, &bytes) == 2) {
+            size_t used = strlen(gpus[0].procs);
+            if (kill(pid, 0)) continue;
+            gpus[0].used += bytes;
+            snprintf(gpus[0].procs + used, sizeof gpus[0].procs - used, " %u:%llu", pid, bytes);
+            continue;
+        }
         g->procs[0] = 0;
         if (sscanf(line, "error %d", &error) == 1 || sscanf(line, "use %d", &use) == 1) continue;
         if (sscanf(line, "gpu %79s %llu %llu %399[^\n]", g->uuid, &g->total, &g->used, g->procs) >= 3) g->index = count++;

@@ -169,16 +169,42 @@ print(json.dumps(out))
 """
 
 
-def test_the_real_binding(tmp_path: Path) -> None:
-    """nvidia-ml-py over a library built for the test: driver late, GPUs, processes, a GPU gone, the driver gone and back."""
+def build(folder: Path) -> dict[str, str]:
+    """The small driver, built into `folder`: the environment in which it is found."""
     compiler = shutil.which("gcc") or shutil.which("cc")
     if compiler is None:
         pytest.skip("no C compiler")
-    library = tmp_path / "libnvidia-ml.so.1"
-    source = ROOT / "tests" / "fakes" / "small_nvml.c"
-    subprocess.run([compiler, "-shared", "-fPIC", "-w", "-o", str(library), str(source)], check=True)
-    state = tmp_path / "state"
-    env = {**os.environ, "LD_LIBRARY_PATH": str(tmp_path), "SMALL_NVML": str(state), "PYTHONPATH": str(ROOT)}
+    for library in ("nvidia-ml", "cuda"):
+        source = ROOT / "tests" / "fakes" / f"small_{'nvml' if library == 'nvidia-ml' else library}.c"
+        target = folder / f"lib{library}.so.1"
+        subprocess.run([compiler, "-shared", "-fPIC", "-w", "-o", str(target), str(source)], check=True)
+    paths = {"LD_LIBRARY_PATH": str(folder), "SMALL_NVML": str(folder / "state"), "PYTHONPATH": str(ROOT)}
+    return {**os.environ, **paths, "PATH": "/nonexistent"}
+
+
+def test_the_check_against_a_real_driver_works_itself(tmp_path: Path) -> None:
+    """tests/device/check_gpu.py over a small libcuda and a small NVML: what it looks at is right there."""
+    env = build(tmp_path)
+    (tmp_path / "state").write_text("gpu GPU-11112222-3333 85899345920 1073741824\ngpu GPU-2 100000 0\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.device.check_gpu"],
+        env=env, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "all is well" in done.stdout
+    assert done.stdout.count("ok  ") >= 13
+    (tmp_path / "state").write_text("error 9\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.device.check_gpu"],
+        env=env, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "FAIL there is a GPU: Driver Not Loaded" in done.stdout
+
+
+def test_the_real_binding(tmp_path: Path) -> None:
+    """nvidia-ml-py over a library built for the test: driver late, GPUs, processes, a GPU gone, the driver gone and back."""
+    env, state = build(tmp_path), tmp_path / "state"
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, str(state)], env=env, capture_output=True, text=True, check=False, timeout=30
     )
