@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import os
 import shutil
 import socket
 import tempfile
@@ -188,8 +189,7 @@ class Rig:
             sock = writer.get_extra_info("socket")
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             for piece in pieces:
-                writer.write(piece)
-                await writer.drain()
+                await send(writer, piece)
                 if len(pieces) > 1:
                     await asyncio.sleep(pause)
             return await read_answer(reader)
@@ -198,8 +198,27 @@ class Rig:
 
     async def open(self, data: bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
-        writer.write(data)
+        await send(writer, data)
         return reader, writer
+
+
+async def send(writer: asyncio.StreamWriter, data: bytes) -> None:
+    """At once, or byte by byte (of long ones, their first and last thousand) where SLOTSERVE_TEST_SPLIT is set: so a whole
+    suite can be run with every request in the smallest pieces."""
+    if not os.environ.get("SLOTSERVE_TEST_SPLIT"):
+        writer.write(data)
+        await writer.drain()
+        return
+    sock = writer.get_extra_info("socket")
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    ends = range(1000) if len(data) <= 2000 else (*range(1000), *range(len(data) - 1000, len(data)))
+    at = 0
+    for end in (*(e + 1 for e in ends if e < len(data)), len(data)):
+        if end > at:
+            writer.write(data[at:end])
+            at = end
+            await writer.drain()
+            await asyncio.sleep(0)
 
 
 def request(path: str, body: bytes = b"", who: str | None = "tomas", method: str = "POST", headers: str = "") -> bytes:
