@@ -266,7 +266,7 @@ def _check_websocket(asked: list[strict.Message], forwarded: strict.Message) -> 
     assert not forwarded.values(b"x-api-key")
     assert asked, "nobody asked"
     assert asked[-1].method == b"GET"
-    assert asked[-1].body.startswith(forwarded.body)
+    assert forwarded.body in asked[-1].body  # an offer before it may have been refused: then this one is in that body
 
 
 def _same(asked: strict.Message, forwarded: strict.Message) -> bool:
