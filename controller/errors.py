@@ -13,7 +13,7 @@ from typing import Any
 
 from flask import Flask, jsonify, request
 from flask.typing import ResponseReturnValue
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import OperationalError, TimeoutError
 from werkzeug.exceptions import HTTPException
 
 log = logging.getLogger(__name__)
@@ -100,8 +100,10 @@ def register(app: Flask) -> None:
         return answer
 
     @app.errorhandler(OperationalError)
-    def _database(err: OperationalError) -> ResponseReturnValue:
-        log.error("database failed method=%s path=%s error=%s", request.method, request.path, err.orig)
+    @app.errorhandler(TimeoutError)  # every connection is in use
+    def _database(err: OperationalError | TimeoutError) -> ResponseReturnValue:
+        said = getattr(err, "orig", None) or err
+        log.error("database failed method=%s path=%s error=%s", request.method, request.path, said)
         again = Unavailable("the database does not answer in time; nothing was changed, try again")
         answer = app.make_response(_answer(app, again.status, again.body()))
         answer.headers["Retry-After"] = "5"

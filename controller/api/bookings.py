@@ -141,7 +141,7 @@ def check(call: Call) -> dict[str, Any]:
             if p.overridable
         ]
         hints = [*counted, *passed, *_status_hints(status), *_away(call, where)]
-        outlook = view.outlook(session, ctx, seen, booking, call.now)
+        outlook = view.outlook(ctx, seen, booking, call.now)
         names = users.names(session, shapes.people_of(list(seen.in_the_way)))
         answer: dict[str, Any] = {
             "problems": [asdict(p) for p in found if not p.overridable],
@@ -227,7 +227,7 @@ def _outlook(session: Session, call: Call, row: Reservation, seen: view.View | N
     if where.channel.gone_at is not None:
         message = "The channel is no longer there: this booking cannot be served."
         hints = [{"code": "channel_gone", "message": message}]
-    return {**told, "hints": hints, **_told(view.outlook(session, call.ctx, seen, booking, call.now), hints)}
+    return {**told, "hints": hints, **_told(view.outlook(call.ctx, seen, booking, call.now), hints)}
 
 
 def _told(outlook: Any, hints: list[dict[str, str]]) -> dict[str, Any]:

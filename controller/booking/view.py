@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +15,7 @@ from controller.scheduling.booking_rules import Booking, Conflict, Facts, Policy
 from controller.scheduling.types import Rules, Target
 from controller.settings import Settings
 from controller.store import channels, models, reservations
-from controller.store.launches import Launch, disk_read_mbps, resolve
+from controller.store.launches import Launch, disk_read_mbps, read_catalogue, resolve
 from controller.store.tables import HOLDING, Channel, Node, Reservation
 
 
@@ -40,6 +41,7 @@ class View:
     launch: Launch | None
     in_the_way: tuple[Reservation, ...]
     before: Reservation | None
+    before_launch: Launch | None
     size_bytes: int
 
 
@@ -53,12 +55,14 @@ def look(session: Session, settings: Settings, place: Place, booking: Booking, b
     """Reads everything about a wish; `besides` is the booking that is being replaced."""
     channel, node = place.channel, place.node
     launch, size, model_known = None, 0, True
+    before = _before(session, channel.id, booking.start, besides)
+    can = _launches(session, settings, place, {booking.model, before.model if before else None})
     if booking.kind == "model" and booking.model:
         row = models.on_channel(session, channel, booking.model)
         model_known = row is not None
         if row is not None:
             size = row.size_bytes
-            launch = launch_of(session, settings, place, booking.model, booking.preset)
+            launch = can(booking.model, booking.preset)
             model_known = launch is not None or booking.preset is not None
     overlapping = reservations.holding_in(session, [channel.id], booking.start, booking.end, besides)
     facts = Facts(
@@ -68,11 +72,11 @@ def look(session: Session, settings: Settings, place: Place, booking: Booking, b
         cordoned=node.cordoned,
         conflicts=tuple(Conflict(r.id, r.starts_at, r.ends_at) for r in overlapping),
     )
-    before = _before(session, channel.id, booking.start, besides)
-    return View(place, policy_for(settings, channel), facts, launch, tuple(overlapping), before, size)
+    held = can(before.model, before.preset) if before else None
+    return View(place, policy_for(settings, channel), facts, launch, tuple(overlapping), before, held, size)
 
 
-def outlook(session: Session, ctx: Context, view: View, booking: Booking, now: int) -> hints.Outlook | None:
+def outlook(ctx: Context, view: View, booking: Booking, now: int) -> hints.Outlook | None:
     """How the booking would begin; None where its target cannot run on the channel."""
     if booking.kind == "model" and view.launch is None:
         return None
@@ -81,8 +85,7 @@ def outlook(session: Session, ctx: Context, view: View, booking: Booking, now: i
     before = None
     if view.before is not None:
         old = view.before
-        launch = launch_of(session, settings, place, old.model, old.preset) if old.model else None
-        before = hints.Neighbour(old.ends_at, target_of(launch) or (_other(old) if old.model else None))
+        before = hints.Neighbour(old.ends_at, target_of(view.before_launch) or (_other(old) if old.model else None))
     live = ctx.live.channel(place.node.name, place.channel.name)
     return hints.outlook(
         target,
@@ -156,6 +159,19 @@ def booking_of(row: Reservation) -> Booking:
 def _other(row: Reservation) -> Target:
     """A neighbour whose model is gone from the node: another target than anything else."""
     return Target(row.model or "", row.preset, f"gone:{row.id}")
+
+
+def _launches(
+    session: Session, settings: Settings, place: Place, wanted: set[str | None]
+) -> Callable[[str | None, str | None], Launch | None]:
+    """What the channel would start for (model, preset), of these models: read once."""
+    names = [name for name in wanted if name]
+    if not names:
+        return lambda _model, _preset: None
+    node, engines = place.node, place.channel.engines
+    catalogue = read_catalogue(session, (node.id,), names)
+    mbps = speed(settings, node)
+    return lambda model, preset: catalogue.available(node.id, engines, model, preset, mbps) if model else None
 
 
 def _before(session: Session, channel_id: str, start: int, besides: str | None) -> Reservation | None:

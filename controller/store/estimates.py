@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from functools import cache
+from typing import Any
 
-from sqlalchemy import func, select
+from sqlalchemy import Select, bindparam, func, select
 from sqlalchemy.orm import Session
 
 from controller.scheduling.load_times import LAST, estimate
@@ -32,6 +34,13 @@ class LoadTimes:
 
 def read_load_times(session: Session, node_ids: Collection[str], models: Collection[str]) -> LoadTimes:
     """The newest five successful loads of every (node, model, preset) among these. One statement."""
+    rows = session.execute(_newest(), {"nodes": list(node_ids), "models": list(models)})
+    return LoadTimes((r.node_id, r.model, r.preset, r.seconds) for r in rows)
+
+
+@cache
+def _newest() -> Select[*tuple[Any, ...]]:
+    """Made once: to put the statement together takes longer than to run it."""
     newest = (
         select(
             Load.node_id,
@@ -43,15 +52,18 @@ def read_load_times(session: Session, node_ids: Collection[str], models: Collect
             .over(partition_by=(Load.node_id, Load.model, Load.preset), order_by=(Load.at.desc(), Load.id.desc()))
             .label("place"),
         )
-        .where(Load.ok.is_(True), Load.node_id.in_(node_ids), Load.model.in_(models))
+        .where(
+            Load.ok.is_(True),
+            Load.node_id.in_(bindparam("nodes", expanding=True)),
+            Load.model.in_(bindparam("models", expanding=True)),
+        )
         .subquery()
     )
-    rows = session.execute(
+    return (
         select(newest.c.node_id, newest.c.model, newest.c.preset, newest.c.seconds)
         .where(newest.c.place <= LAST)
         .order_by(newest.c.at.desc())
     )
-    return LoadTimes(tuple(row) for row in rows)
 
 
 def load_seconds(session: Session, node_id: str, model: str, preset: str | None, disk_mbps: float) -> float:

@@ -7,10 +7,10 @@ channel was last decided to run) and compared by `identity`.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any, NamedTuple, TypedDict
 
-from sqlalchemy import select
+from sqlalchemy import BindParameter, Select, bindparam, select
 from sqlalchemy.orm import Session
 
 from agent.engines import ENGINES, choose
@@ -145,28 +145,38 @@ class Catalogue:
 
 def read_catalogue(session: Session, node_ids: Collection[str], models: Collection[str]) -> Catalogue:
     """Everything that launches of these models on these nodes depend on. Three statements, however many there are."""
-    rows = session.execute(
-        select(NodeModel.node_id, NodeModel.name, NodeModel.format, NodeModel.size_bytes, NodeModel.gone_at).where(
-            NodeModel.node_id.in_(node_ids), NodeModel.name.in_(models)
-        )
-    )
+    models_of, presets_of = _statements()
+    wanted = {"nodes": list(node_ids), "models": list(models)}
+    rows = session.execute(models_of, wanted)
     found = {(r.node_id, r.name): _Model(r.format, r.size_bytes, r.gone_at is not None) for r in rows}
     presets: dict[tuple[str, str], _Preset] = {}
-    for r in session.execute(
-        select(
-            Preset.model,
-            Preset.name,
-            Preset.engine,
-            Preset.args,
-            Preset.env,
-            Preset.load_timeout_seconds,
-            Preset.deleted_at,
-        )
-        .where(Preset.model.in_(models))
-        .order_by(Preset.deleted_at.is_(None), Preset.deleted_at, Preset.id)  # the one in force comes last and wins
-    ):
+    for r in session.execute(presets_of, wanted):
         presets[r.model, r.name] = _Preset(r.engine, r.args, r.env, r.load_timeout_seconds, r.deleted_at is not None)
     return Catalogue(found, presets, read_load_times(session, node_ids, models))
+
+
+@cache
+def _statements() -> tuple[Select[*tuple[Any, ...]], Select[*tuple[Any, ...]]]:
+    """Made once: to put a statement together takes longer than to run it."""
+    nodes: BindParameter[Any] = bindparam("nodes", expanding=True)
+    models: BindParameter[Any] = bindparam("models", expanding=True)
+    row, preset = NodeModel, Preset
+    return (
+        select(row.node_id, row.name, row.format, row.size_bytes, row.gone_at).where(
+            row.node_id.in_(nodes), row.name.in_(models)
+        ),
+        select(
+            preset.model,
+            preset.name,
+            preset.engine,
+            preset.args,
+            preset.env,
+            preset.load_timeout_seconds,
+            preset.deleted_at,
+        )
+        .where(preset.model.in_(models))
+        .order_by(preset.deleted_at.is_(None), preset.deleted_at, preset.id),  # the one in force comes last and wins
+    )
 
 
 def _kept(engine: str, args: list[str], env: Mapping[str, Any]) -> tuple[list[str], dict[str, str]]:

@@ -1,4 +1,4 @@
-"""A planner over a real SQLite file, with a clock that is set by hand and a node that says what it is told to say."""
+"""A planner over a real database, with a clock that is set by hand and a node that says what it is told to say."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ class World:
         self.folder, self.now = folder, START
         self.settings = Settings(state_dir=folder, **settings)
         self.store = Store(self.settings.database)
-        migrate.upgrade(self.store)
+        if not self.settings.database_url:
+            migrate.upgrade(self.store)
         self.live = Live()
         self.pushed: list[str] = []
         with self.store.write() as session:
