@@ -27,6 +27,7 @@ from agent.gateway.connection import ClientConnection
 from agent.gateway.handover import Predecessor, offered, start_successor, take_over
 from agent.gateway.link import keep_linked, load_saved
 from agent.gateway.listen import BACKLOG, ListenError, bind, handed_over
+from agent.gateway.open_files import raise_limit
 from agent.gateway.reply import CUT_SECONDS
 from agent.gateway.server import Gateway
 from agent.settings import AgentSettings, NodeFileError, read_node_file
@@ -41,6 +42,7 @@ METRICS = "metrics="  # in front of the address that is for metrics alone
 def run(settings: AgentSettings, listen: Sequence[str] | None = None) -> int:
     """Runs a gateway until it is told to stop; the exit status. `listen` overrides the node's file."""
     before = None
+    raise_limit()
     try:
         node = read_node_file(settings.node_file)
         given = handed_over()

@@ -363,3 +363,15 @@ def test_saved_files_that_are_broken_are_said(place: Place) -> None:
     log = place.log.read_text()
     assert log.count("cannot be used") == 2
     assert "Traceback" not in log
+
+
+def test_it_takes_as_many_open_files_as_it_may_have(place: Place) -> None:
+    place.save()
+    script = "import resource\nresource.setrlimit(resource.RLIMIT_NOFILE, (256, 4096))\n" + RUN
+    process = start([sys.executable, "-c", script], place.log, place.env)
+    try:
+        wait_until(place.answers, 10, "the gateway answers")
+        limits = Path(f"/proc/{process.pid}/limits").read_text()
+        assert re.search(r"Max open files\s+4096\s+4096", limits)
+    finally:
+        process.stop()
