@@ -7,63 +7,11 @@ import random
 
 import pytest
 
+from tests.agent.gateway.corpus import BODY_READ, ODD
 from tests.fakes.gateway_rig import Rig, chat, read_answer, request, run
 
-AUTH = b"Authorization: Bearer sk-ss-tomas\r\n"
-LINE = b"POST /v1/chat/completions HTTP/1.1\r\n"
-START = LINE + b"Host: g\r\n" + AUTH
-HEADS = {
-    "both length headers": START + b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-    "both, the other way round": START + b"Transfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\n",
-    "differing lengths": START + b"Content-Length: 2\r\nContent-Length: 3\r\n\r\n{} ",
-    "the same length twice": START + b"Content-Length: 2\r\nContent-Length: 2\r\n\r\n{}",
-    "list of lengths": START + b"Content-Length: 2, 2\r\n\r\n{}",
-    "signed length": START + b"Content-Length: +2\r\n\r\n{}",
-    "negative length": START + b"Content-Length: -2\r\n\r\n{}",
-    "hexadecimal length": START + b"Content-Length: 0x2\r\n\r\n{}",
-    "endless length": START + b"Content-Length: 99999999999999999999999\r\n\r\n{}",
-    "empty length": START + b"Content-Length:\r\n\r\n{}",
-    "folded header": START + b"X-A: b\r\n c\r\nContent-Length: 2\r\n\r\n{}",
-    "bare LF in the head": START + b"X-A: b\nContent-Length: 2\r\n\r\n{}",
-    "bare LF everywhere": (START + b"Content-Length: 2\r\n\r\n{}").replace(b"\r\n", b"\n"),
-    "bare CR in a value": START + b"X-A: b\rc\r\nContent-Length: 2\r\n\r\n{}",
-    "NUL in a value": START + b"X-A: b\0c\r\nContent-Length: 2\r\n\r\n{}",
-    "space before the colon": START + b"Content-Length : 2\r\n\r\n{}",
-    "no header name": START + b": x\r\nContent-Length: 2\r\n\r\n{}",
-    "two codings": START + b"Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
-    "unknown coding": START + b"Transfer-Encoding: gzip\r\n\r\n0\r\n\r\n",
-    "coding twice": START + b"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-    "identity": START + b"Transfer-Encoding: identity\r\nContent-Length: 2\r\n\r\n{}",
-    "coding with a tab": START + b"Transfer-Encoding:\x0bchunked\r\n\r\n0\r\n\r\n",
-    "coding in HTTP/1.0": START.replace(b"1.1", b"1.0") + b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-    "no Host": LINE + AUTH + b"Content-Length: 2\r\n\r\n{}",
-    "two Hosts": LINE + b"Host: a\r\nHost: b\r\n" + AUTH + b"Content-Length: 2\r\n\r\n{}",
-    "Host with a path": LINE + b"Host: a/b\r\n" + AUTH + b"Content-Length: 2\r\n\r\n{}",
-    "Host with user": LINE + b"Host: a@b\r\n" + AUTH + b"Content-Length: 2\r\n\r\n{}",
-    "absolute form": b"POST http://g/v1/chat/completions HTTP/1.1\r\nHost: g\r\n"
-    + AUTH
-    + b"Content-Length: 2\r\n\r\n{}",
-    "asterisk": b"OPTIONS * HTTP/1.1\r\nHost: g\r\n" + AUTH + b"\r\n",
-    "CONNECT": b"CONNECT g:1 HTTP/1.1\r\nHost: g:1\r\n" + AUTH + b"\r\n",
-    "no version": b"GET /v1/models\r\n\r\n",
-    "version 0.9": b"GET /v1/models HTTP/0.9\r\nHost: g\r\n\r\n",
-    "version 2.0": b"GET /v1/models HTTP/2.0\r\nHost: g\r\n\r\n",
-    "HTTP/2 preface": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
-    "TLS": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
-    "not HTTP": b"hello there\r\n\r\n",
-    "lower case method": b"get /v1/models HTTP/1.1\r\nHost: g\r\n\r\n",
-    "two keys": START + b"Authorization: Bearer sk-ss-maya\r\nContent-Length: 2\r\n\r\n{}",
-    "unknown expectation": START + b"Expect: 200-ok\r\nContent-Length: 2\r\n\r\n{}",
-    "long head": START + b"X-A: " + b"a" * 33_000 + b"\r\nContent-Length: 2\r\n\r\n{}",
-    "head without end": START + b"X-A: " + b"a" * 100_000,
-    "long target": b"GET /v1/models?" + b"a" * 33_000 + b" HTTP/1.1\r\nHost: g\r\n" + AUTH + b"\r\n",
-    "many headers": START + b"".join(b"X-%d: a\r\n" % i for i in range(4000)) + b"Content-Length: 2\r\n\r\n{}",
-    "chunk without a size": START + b"Transfer-Encoding: chunked\r\n\r\n\r\n{}\r\n0\r\n\r\n",
-    "chunk with 0x": START + b"Transfer-Encoding: chunked\r\n\r\n0x2\r\n{}\r\n0\r\n\r\n",
-    "chunk with bare LF": START + b"Transfer-Encoding: chunked\r\n\r\n2\n{}\n0\n\n",
-    "chunk that is longer than said": START + b"Transfer-Encoding: chunked\r\n\r\n2\r\n{} \r\n0\r\n\r\n",
-    "endless chunk": START + b"Transfer-Encoding: chunked\r\n\r\nfffffffffffffffff\r\n{}\r\n0\r\n\r\n",
-}
+# of the corpus what is refused before anything of a body counts
+HEADS = {o.name: o.data for o in ODD if o.ours in ("400", "417", "431", "505") and o.why != BODY_READ}
 BODIES = {
     "not JSON": (b"hello", "not JSON"),
     "cut short": (b'{"model": "auto"', "not JSON"),
