@@ -6,6 +6,7 @@ import os
 import shutil
 import socket
 
+from agent.gateway.tls import Tls, TlsError
 from agent.settings import AgentSettings, NodeFile
 
 SOCKET_PATH_BYTES = 107
@@ -39,6 +40,11 @@ def problems(file: NodeFile, settings: AgentSettings) -> list[str]:
     for listen in file.gateway.listen:
         if problem := _listen_problem(listen):
             found.append(f"{where}: gateway.listen: {listen!r}: {problem}")
+    if file.gateway.tls is not None:
+        try:
+            Tls(*file.gateway.tls)
+        except TlsError as err:
+            found.append(f"{where}: {err}")
     return found + _gpu_problems(file, where)
 
 

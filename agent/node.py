@@ -232,5 +232,6 @@ def gateway_url(file: NodeFile) -> str:
     for listen in file.gateway.listen:
         if not listen.startswith("unix:"):
             host, _, port = listen.rpartition(":")
-            return f"http://{file.node if host.strip('[]') in ('0.0.0.0', '::', '*', '') else host}:{port}"
+            scheme = "http" if file.gateway.tls is None else "https"
+            return f"{scheme}://{file.node if host.strip('[]') in ('0.0.0.0', '::', '*', '') else host}:{port}"
     return ""

@@ -4,6 +4,8 @@ node = "gpu-a01"
 [gateway]
 listen = ["127.0.0.1:8710"]          # host:port, [v6]:port or unix:/path
 url = "http://gpu-a01:8710"          # what people call; default: from the first listen address
+tls_certificate = "/etc/…/gpu.pem"   # with tls_key: TLS at every host:port (unix: is without); read again when they change
+tls_key = "/etc/…/gpu.key"
 [engines."llama.cpp"]
 command = ["/usr/bin/llama-server"]
 env = { LD_LIBRARY_PATH = "/opt/llama" }
@@ -20,9 +22,10 @@ import re
 import tomllib
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+ORIGIN = re.compile(r"https?://(?:[a-z0-9._-]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?")
 NAME = re.compile(r"[a-z0-9]([a-z0-9._-]{0,61}[a-z0-9])?")
 
 
@@ -57,6 +60,18 @@ class GatewayConfig(BaseModel):
     model_config = ConfigDict(extra="forbid")
     listen: list[str] = ["127.0.0.1:8710"]
     url: str | None = None
+    tls_certificate: Path | None = None
+    tls_key: Path | None = None
+
+    @model_validator(mode="after")
+    def _both(self) -> GatewayConfig:
+        if (self.tls_certificate is None) != (self.tls_key is None):
+            raise ValueError("tls_certificate and tls_key belong together")
+        return self
+
+    @property
+    def tls(self) -> tuple[Path, Path] | None:
+        return (self.tls_certificate, self.tls_key) if self.tls_certificate and self.tls_key else None
 
 
 class NodeFile(BaseModel):
@@ -121,6 +136,9 @@ class AgentSettings(BaseSettings):
     gateway_idle_seconds: float = Field(
         3600, gt=0, description="An engine that says nothing for so long is given up on: 504, or the stream is ended"
     )
+    gateway_cors_origins: str = Field(
+        "", description="Origins of web pages that may call the gateway from a browser, with commas between, or `*`"
+    )
     gateway_workers: int = Field(
         1,
         ge=1,
@@ -148,9 +166,24 @@ class AgentSettings(BaseSettings):
     )
     scan_seconds: float = Field(10.0, gt=0, description="How often the model folders are looked at")
 
+    @field_validator("gateway_cors_origins")
+    @classmethod
+    def _origins(cls, value: str) -> str:
+        origins(value)
+        return value
+
     @property
     def run_dir(self) -> Path:
         return self.agent_run_dir or self.agent_state_dir / "run"
+
+
+def origins(text: str) -> list[str]:
+    """Origins of web pages, separated by commas or spaces; `*` is any. Raises ValueError naming what is none."""
+    found = text.replace(",", " ").split()
+    for origin in found:
+        if origin != "*" and not ORIGIN.fullmatch(origin):
+            raise ValueError(f"{origin!r} is no origin; write https://host or https://host:port, in lower case, or *")
+    return found
 
 
 def read_node_file(path: Path) -> NodeFile:

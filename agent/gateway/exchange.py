@@ -69,6 +69,8 @@ class Exchange(Reply):
         if route is not None and route.kind == "health":
             self._own(own_answers.health(self))
             return
+        if head.method == b"OPTIONS" and self._asks_for_a_page():
+            return
         self.key = gateway.keys.find(head.key, gateway.clock.now_ms())
         if route is not None and route.kind == "metrics" and own_answers.may_see_metrics(self):
             self._own(own_answers.metrics(self))
@@ -82,6 +84,14 @@ class Exchange(Reply):
             self._open_websocket()
         elif head.expects_continue and not self.request_complete:
             self.connection.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+    def _asks_for_a_page(self) -> bool:
+        """Whether a browser asks (without a key, for browsers send none here) if a page may call; it is answered then."""
+        head, cors = self.head, self.gateway.cors
+        if head.origin is None or head.asked_headers is None or head.route is None or not cors.allows(head.origin):
+            return False
+        self._own((204, b"", b""), cors.preflight(head.origin, own_answers.allowed(head.route), head.asked_headers))
+        return True
 
     def body(self, data: bytes) -> None:
         self.bytes_in += len(data)

@@ -8,6 +8,7 @@ import stat
 
 BACKLOG = 2048
 FIRST_HANDED_FD = 3
+GONE_SECONDS = 120  # until a client is given up that is not there any more and could not say so
 
 
 class ListenError(OSError):
@@ -51,6 +52,14 @@ def handed_over() -> list[socket.socket]:
         each.setblocking(False)
         os.set_inheritable(each.fileno(), False)
     return sockets
+
+
+def notice_the_gone(server: socket.socket) -> None:
+    """Lets the kernel ask after clients that say nothing (asleep, unplugged); what it accepts takes this over."""
+    server.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    server.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, GONE_SECONDS // 2)
+    server.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, GONE_SECONDS // 8)
+    server.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 4)
 
 
 def _bind_unix(path: str) -> socket.socket:

@@ -17,6 +17,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
 import uvloop
 
@@ -24,12 +25,14 @@ from agent.gateway import workers
 from agent.gateway.access_log import AccessLog
 from agent.gateway.board import Board
 from agent.gateway.connection import ClientConnection
+from agent.gateway.cors import Cors
 from agent.gateway.handover import Predecessor, offered, start_successor, take_over
 from agent.gateway.link import keep_linked, load_saved
-from agent.gateway.listen import BACKLOG, ListenError, bind, handed_over
+from agent.gateway.listen import BACKLOG, ListenError, bind, handed_over, notice_the_gone
 from agent.gateway.open_files import raise_limit
 from agent.gateway.reply import CUT_SECONDS
 from agent.gateway.server import Gateway
+from agent.gateway.tls import HANDSHAKE_SECONDS, SHUTDOWN_SECONDS, Tls, TlsError
 from agent.settings import AgentSettings, NodeFileError, read_node_file
 
 log = logging.getLogger(__name__)
@@ -45,26 +48,28 @@ def run(settings: AgentSettings, listen: Sequence[str] | None = None) -> int:
     raise_limit()
     try:
         node = read_node_file(settings.node_file)
+        tls = Tls(*node.gateway.tls) if node.gateway.tls else None
         given = handed_over()
         before = take_over(settings.run_dir)
         sockets = _sockets(listen or node.gateway.listen, settings.metrics_address, given, before)
-    except (NodeFileError, ListenError) as err:
+    except (NodeFileError, ListenError, TlsError) as err:
         if before is not None:
             before.close()
         print(f"slotserve-agent gateway: {err}", file=sys.stderr)
         return 1
     if settings.gateway_workers > 1:
-        return asyncio.run(workers.supervise(sockets, settings, node.node, before))
+        return asyncio.run(workers.supervise(sockets, settings, node.node, before, node.gateway.tls))
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(serve(sockets, settings, node.node, before=before))
+        return runner.run(serve(sockets, settings, node.node, before=before, tls=tls))
 
 
 def run_worker(work: workers.Work) -> int:
     """One worker of several."""
     sockets = {name: socket.socket(fileno=fd) for name, fd in work.sockets.items()}
     board = Board(work.board, work.workers, work.number)
+    tls = Tls(*map(Path, work.tls)) if work.tls else None
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(serve(sockets, work.settings, work.node, board=board, ready=work.say_ready))
+        return runner.run(serve(sockets, work.settings, work.node, board=board, ready=work.say_ready, tls=tls))
 
 
 async def serve(
@@ -75,6 +80,7 @@ async def serve(
     before: Predecessor | None = None,
     board: Board | None = None,
     ready: Callable[[], None] = lambda: None,
+    tls: Tls | None = None,
 ) -> int:
     """Serves on listening sockets (by address) until it is told to stop. `board`: this is a worker."""
     loop = asyncio.get_running_loop()
@@ -89,6 +95,7 @@ async def serve(
             settings.log_format == "json", settings.log_level.lower() in ("info", "debug"), shared=board is not None
         ),
         board=board,
+        cors=Cors(settings.gateway_cors_origins),
     )
     load_saved(gateway, state_dir)
     gateway.usage.find(state_dir / "gateway")
@@ -98,9 +105,12 @@ async def serve(
     )  # a barrier that is under way must know of us before we let anybody in
     servers = []
     for name, each in sockets.items():
-        made = gateway.metrics_connection if name.startswith(METRICS) else gateway.connection
-        servers.append(await _server(loop, made, each))
+        if name.startswith(METRICS):
+            servers.append(await _server(loop, gateway.metrics_connection, each, None))
+        else:
+            servers.append(await _server(loop, gateway.connection, each, tls))
         log.info("gateway listens address=%s", each.getsockname())
+    watch = [loop.create_task(tls.watch())] if tls is not None else []
     gc.freeze()  # what is there now stays; requests leave few cycles, so they are looked for seldom
     gc.set_threshold(20_000, 20, 50)
     end = _End(loop)
@@ -128,9 +138,9 @@ async def serve(
     gateway.close()
     await asyncio.wait(ends[:1], timeout=1.0)  # what was running is accounted for as its connections are lost
     await gateway.hand_over_usage(HAND_OVER_SECONDS)
-    for task in (*ends, link):
+    for task in (*ends, *watch, link):
         task.cancel()
-    await asyncio.gather(*ends, link, return_exceptions=True)
+    await asyncio.gather(*ends, *watch, link, return_exceptions=True)
     gateway.usage.leave(state_dir / "gateway", gateway.id)
     return 0
 
@@ -186,8 +196,18 @@ async def _wait(event: asyncio.Event, seconds: float) -> None:
 
 
 async def _server(
-    loop: asyncio.AbstractEventLoop, connection: Callable[[], ClientConnection], sock: socket.socket
+    loop: asyncio.AbstractEventLoop, connection: Callable[[], ClientConnection], sock: socket.socket, tls: Tls | None
 ) -> asyncio.AbstractServer:
     if sock.family == socket.AF_UNIX:
         return await loop.create_unix_server(connection, sock=sock, backlog=BACKLOG)
-    return await loop.create_server(connection, sock=sock, backlog=BACKLOG)
+    notice_the_gone(sock)
+    if tls is None:
+        return await loop.create_server(connection, sock=sock, backlog=BACKLOG)
+    return await loop.create_server(
+        connection,
+        sock=sock,
+        backlog=BACKLOG,
+        ssl=tls.context,
+        ssl_handshake_timeout=HANDSHAKE_SECONDS,
+        ssl_shutdown_timeout=SHUTDOWN_SECONDS,
+    )

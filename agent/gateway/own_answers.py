@@ -37,6 +37,10 @@ def door(exchange: Reply) -> Refusal | None:
     if head.method not in routes.allowed(route):
         said = " or ".join(m.decode() for m in routes.allowed(route))
         return Refusal(405, "method_not_allowed", f"{head.method.decode()} is not possible here; use {said}.")
+    if head.encoded and head.has_body:
+        return Refusal(
+            415, "unsupported_media_type", "The body is compressed, so its 'model' cannot be found; send it as it is."
+        )
     if route.kind == "realtime" and (not head.websocket or head.has_body):
         return Refusal(400, "invalid_request", "This is a WebSocket's address: send 'Upgrade: websocket'.")
     if route.kind == "metrics" and gateway.metrics_apart:

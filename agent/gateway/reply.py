@@ -104,6 +104,7 @@ class Reply:
         self._close = self._close or close or not self.request_complete
         self.status = refusal.status
         extra = b"X-SlotServe-Channel: " + self.channel.encode() + b"\r\n" if self.channel else b""
+        extra += self._for_page()
         if refusal.status == 405 and self.head.route is not None:
             extra += b"Allow: " + b", ".join(own_answers.allowed(self.head.route)) + b"\r\n"
         self.connection.transport.write(
@@ -118,20 +119,31 @@ class Reply:
         )
         self._finish(refusal.code)
 
-    def _own(self, answer: tuple[int, bytes, bytes]) -> None:
-        """An answer of the gateway's own (status, content type, body)."""
+    def _own(self, answer: tuple[int, bytes, bytes], extra: bytes | None = None) -> None:
+        """An answer of the gateway's own (status, content type, body; `extra`: headers)."""
         status, content_type, data = answer
+        described = b"Content-Type: %b\r\nContent-Length: %d\r\n" % (content_type, len(data)) if content_type else b""
         self._close = self._close or not self.request_complete
         self.status = status
-        head = (
-            f"HTTP/1.1 {status} {errors.REASONS.get(status, 'OK')}\r\nContent-Type: ".encode()
-            + content_type
-            + f"\r\nContent-Length: {len(data)}\r\nX-Request-Id: {self.id}\r\n".encode()
-            + (b"Connection: close\r\n\r\n" if self._close else b"\r\n")
+        head = b"".join(
+            (
+                f"HTTP/1.1 {status} {errors.REASONS.get(status, 'OK')}\r\n".encode(),
+                described,
+                f"X-Request-Id: {self.id}\r\n".encode(),
+                self._for_page() if extra is None else extra,
+                b"Connection: close\r\n\r\n" if self._close else b"\r\n",
+            )
         )
         self.bytes_out = len(data)
         self.connection.transport.write(head if self.head.method == b"HEAD" else head + data)
         self._finish("own")
+
+    def _for_page(self) -> bytes:
+        """The headers that let a page of the client's read the answer."""
+        head = self.head
+        if head.origin is None or (head.route is not None and head.route.kind == "metrics"):
+            return b""
+        return self.gateway.cors.lines(head.origin)
 
     # the engine's answer
 
@@ -166,6 +178,8 @@ class Reply:
         if self.ends_in is not None:
             parts.append(b"X-SlotServe-Ends-In: %d\r\n" % self.ends_in)
         parts.append(b"X-Request-Id: " + self.id.encode() + b"\r\n")
+        if self.head.origin is not None:
+            parts.append(self._for_page())
         if answer.head.sse:
             parts.append(b"Cache-Control: no-cache\r\nX-Accel-Buffering: no\r\n")
         if answer.mode == "frames":

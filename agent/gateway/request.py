@@ -15,7 +15,7 @@ from agent.gateway.errors import Refusal, bad_request
 HEAD_LIMIT = 32 * 1024
 _HOST = re.compile(rb"[A-Za-z0-9._~!$&'()*+,;=%\[\]:-]*")
 _DROP, _HOST_HEADER, _LENGTH, _CODING, _AUTHORIZATION, _X_API_KEY, _CONNECTION, _CHANNEL, _EXPECT, _TYPE = range(10)
-_FORWARDED, _UPGRADE = 10, 11
+_FORWARDED, _UPGRADE, _ORIGIN, _ENCODING, _ASKED, _ASKED_HEADERS = range(10, 16)
 _SPECIAL = {
     b"host": _HOST_HEADER,
     b"content-length": _LENGTH,
@@ -29,6 +29,10 @@ _SPECIAL = {
     b"x-forwarded-for": _FORWARDED,
     b"forwarded": _FORWARDED,
     b"upgrade": _UPGRADE,
+    b"origin": _ORIGIN,
+    b"content-encoding": _ENCODING,
+    b"access-control-request-method": _ASKED,
+    b"access-control-request-headers": _ASKED_HEADERS,
 } | dict.fromkeys(
     (
         b"keep-alive",
@@ -50,7 +54,8 @@ _SPECIAL = {
 
 @dataclass(slots=True)
 class RequestHead:
-    """A head that may go on. `length` None and not `chunked`: no body. `websocket`: it asks for one."""
+    """A head that may go on. `length` None and not `chunked`: no body. `websocket`: it asks for one. `asked_headers`: of
+    a browser that asks whether a page may call (CORS), None where it does not. `encoded`: the body is compressed."""
 
     method: bytes
     target: bytes
@@ -69,6 +74,9 @@ class RequestHead:
     websocket: bool = False
     route: routes.Route | None = None
     query: bytes = b""
+    origin: bytes | None = None
+    asked_headers: bytes | None = None
+    encoded: bool = False
 
     @property
     def key(self) -> bytes | None:
@@ -130,6 +138,15 @@ def read(
         elif kind == _FORWARDED:
             head.forwarded = True
             head.passed.append(name + b": " + value + b"\r\n")
+        elif kind == _ORIGIN:
+            head.origin = value.strip()
+            head.passed.append(name + b": " + value + b"\r\n")
+        elif kind == _ENCODING:
+            head.encoded = head.encoded or value.strip().lower() not in (b"identity", b"")
+        elif kind == _ASKED:
+            head.asked_headers = head.asked_headers or b""
+        elif kind == _ASKED_HEADERS:
+            head.asked_headers = value.strip()
     head.websocket = head.websocket and upgrade == b"websocket" and method == b"GET" and version == "1.1"
     if hop:
         head.passed = [x for x in head.passed if x.partition(b":")[0].lower() not in hop]

@@ -22,6 +22,7 @@ from agent.gateway.access_log import AccessLog
 from agent.gateway.board import Board
 from agent.gateway.clock import Clock
 from agent.gateway.connection import ClientConnection
+from agent.gateway.cors import Cors
 from agent.gateway.errors import Refusal
 from agent.gateway.keys import Key, Keys
 from agent.gateway.limits import Limits
@@ -55,8 +56,10 @@ class Gateway:
         metrics_apart: bool = False,
         access_log: AccessLog | None = None,
         board: Board | None = None,
+        cors: Cors | None = None,
     ) -> None:
         self.loop = loop
+        self.cors = cors or Cors()
         self.node = node  # a channel may be asked for as node/name as well
         self.id = f"{os.getpid()}-{secrets.token_hex(4)}"
         self.body_limit = body_limit

@@ -18,6 +18,7 @@ import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from agent.gateway.board import Board
 from agent.gateway.handover import Offer, Predecessor, offered, start_successor
@@ -42,6 +43,7 @@ class Work:
     board: int
     ready: int
     settings: AgentSettings
+    tls: tuple[str, str] | None = None
 
     @classmethod
     def read(cls) -> Work:
@@ -62,10 +64,14 @@ class Work:
 
 
 async def supervise(
-    sockets: Mapping[str, socket.socket], settings: AgentSettings, node: str, before: Predecessor | None
+    sockets: Mapping[str, socket.socket],
+    settings: AgentSettings,
+    node: str,
+    before: Predecessor | None,
+    tls: tuple[Path, Path] | None = None,
 ) -> int:
     """Runs the workers until told to stop, and to the end of the last one; the exit status."""
-    crew = _Crew(sockets, settings, node)
+    crew = _Crew(sockets, settings, node, tls)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, crew.stop, signal.SIGTERM)
@@ -85,9 +91,15 @@ async def supervise(
 
 
 class _Crew:
-    def __init__(self, sockets: Mapping[str, socket.socket], settings: AgentSettings, node: str) -> None:
+    def __init__(
+        self,
+        sockets: Mapping[str, socket.socket],
+        settings: AgentSettings,
+        node: str,
+        tls: tuple[Path, Path] | None,
+    ) -> None:
         self.stopping = False
-        self._sockets, self._settings, self._node = sockets, settings, node
+        self._sockets, self._settings, self._node, self._tls = sockets, settings, node, tls
         self._number = settings.gateway_workers
         self._board = Board.create(self._number)
         self._running: dict[int, asyncio.subprocess.Process] = {}
@@ -141,6 +153,7 @@ class _Crew:
             "board": self._board,
             "ready": say,
             "settings": self._settings.model_dump(mode="json"),
+            "tls": self._tls and [str(file) for file in self._tls],
         }
         try:
             process = await asyncio.create_subprocess_exec(
