@@ -12,7 +12,8 @@ replaced) the agent says, a few hundredths of a second late; while the agent is 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from agent.core.admission import Caller, may_use
@@ -38,10 +39,19 @@ class Limits:
         self._parts = 1
         self._others_known = True
 
-    def limit(self, limits: Mapping[str, Any]) -> None:
-        """{channel: (requests of all together, requests with one key)}, 0 = no limit."""
-        self._set = {str(c): (int(both[0]), int(both[1])) for c, both in limits.items() if any(both)}
+    def limit(self, limits: Mapping[str, Any], running: Mapping[str, Iterable[Key]] = MappingProxyType({})) -> None:
+        """{channel: (requests of all together, requests with one key)}, 0 = no limit. `running`: whose requests run; of
+        channels without a limit they are not counted."""
+        before, self._set = self._set, {str(c): (int(both[0]), int(both[1])) for c, both in limits.items() if any(both)}
+        self._mine = {c: self._mine.get(c, {}) for c in self._set}
+        for channel in self._set.keys() - before.keys():
+            for key in running.get(channel, ()):
+                self.begun(channel, key)
         self._waiting = {c: w for c, w in self._waiting.items() if c in self._set}
+
+    @property
+    def in_force(self) -> bool:
+        return bool(self._set)
 
     def limited(self, channel: str) -> bool:
         return channel in self._set
@@ -49,18 +59,21 @@ class Limits:
     def begun(self, channel: str, key: Key) -> None:
         mine = self._mine.get(channel)
         if mine is None:
-            mine = self._mine[channel] = {}
+            return
         who = (key.caller.user_id, key.id)
         mine[who] = mine.get(who, 0) + 1
         if channel in self._waiting:
             self._waiting[channel].pop(who, None)
 
     def ended(self, channel: str, key: Key, seconds: Seconds) -> None:
-        mine, who = self._mine[channel], (key.caller.user_id, key.id)
-        if mine[who] > 1:
+        mine = self._mine.get(channel)
+        if mine is None:
+            return
+        who = (key.caller.user_id, key.id)
+        if mine.get(who, 0) > 1:
             mine[who] -= 1
         else:
-            del mine[who]
+            mine.pop(who, None)
         self._seconds[channel] = 0.8 * self._seconds.get(channel, seconds) + 0.2 * seconds
 
     def refusal(self, channel: str, key: Key, reserved: Access | None, now: Seconds) -> Refusal | None:

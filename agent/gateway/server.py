@@ -286,7 +286,9 @@ class Gateway:
 
     def _take_table(self, table: Table) -> None:
         self.table = table
-        self.limits.limit(table.limits)
+        if table.limits or self.limits.in_force:
+            running = {c: [e.key for e in running if e.key is not None] for c, running in self._running.items()}
+            self.limits.limit(table.limits, running)
         for name in table.views:
             self.in_flight.setdefault(name, 0)
 

@@ -39,7 +39,7 @@ class Tokens:
         if b"\r\n" in tail:  # the chunks' framing, which may stand anywhere
             tail = _FRAMING.sub(b"", tail)
         prompt, completion = _usage(tail, _last(b'"usage"', tail))
-        if (prompt is None or completion is None) and len(last) > 1:
+        if (prompt is None or completion is None) and (len(last) > 1 or first is not last[0]):
             begun, _ = _usage(first, _last(b'"usage"', first))
             prompt = begun if prompt is None else prompt
         if prompt is None and completion is None:

@@ -114,6 +114,21 @@ def test_the_holder_finds_room_whatever_still_runs_of_others() -> None:
     assert channel.begin("maya", reserved=BOOKED) is not None, "those of the reservation are counted"
 
 
+def test_a_limit_that_is_set_later_counts_what_runs_already() -> None:
+    limits = Limits()
+    limits.begun("c", key("ann"))
+    limits.limit({"c": (2, 0)}, {"c": [key("ann")]})
+    channel = Channel()
+    channel.limits = limits
+    assert [bool(channel.begin("bob")) for _ in range(2)] == [False, True]
+    limits.limit({"c": (3, 0)}, {"c": [key("ann"), key("bob")]})
+    assert [bool(channel.begin("bob")) for _ in range(2)] == [False, True], "what was counted is not counted again"
+    limits.limit({})
+    channel.end("ann"), channel.end("bob"), channel.end("bob")
+    limits.limit({"c": (1, 0)})
+    assert channel.begin("eve") is None
+
+
 def test_what_runs_elsewhere_counts_and_who_waits_there() -> None:
     channel = Channel(most=4, with_key=3)
     channel.limits.others({"c": [["ann", "k-ann1", 3], ["bob", "k-bob1", 0]]}, 2)
