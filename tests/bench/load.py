@@ -38,14 +38,19 @@ async def call(where: Where, connections: int, data: bytes, number: int, ends: b
         return [t for times in await asyncio.gather(*(c.done for c in callers)) for t in times]
 
 
-async def first_bytes(where: Where, streams: int, probes: int) -> list[float]:
-    """The first bytes' times of `probes` streams that begin one by one while `streams` others run."""
+async def first_bytes(where: Where, engine: Path, streams: int, probes: int) -> tuple[list[float], list[float]]:
+    """The first bytes' times of `probes` streams that begin one by one while `streams` others run; and, each in turn with
+    one of them, of as many that go to the engine directly."""
     running = asyncio.create_task(call(where, streams, request(True), 1, STREAM_ENDS))
     await asyncio.sleep(0.3)
-    times = await call(where, 1, request(True, "every=0.03 chunks=1 "), probes, STREAM_ENDS)
+    through: list[float] = []
+    direct: list[float] = []
+    for _ in range(probes):
+        for way, times in ((where, through), (engine, direct)):
+            times += await call(way, 1, request(True, "every=0.01 chunks=1 "), 1, STREAM_ENDS)
     assert not running.done(), "the probes took longer than the streams"
     await running
-    return times
+    return through, direct
 
 
 class Caller(asyncio.Protocol):

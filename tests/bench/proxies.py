@@ -24,7 +24,7 @@ RUN = "import sys\nfrom agent.gateway.main import run\nfrom agent.settings impor
 @dataclass
 class Proxy:
     """A proxy that runs, and its figures: microseconds of processor time a request and a chunk (a round each), seconds to
-    the first byte (a stream each)."""
+    the first byte (a stream each), and of streams to the engine in between."""
 
     name: str
     child: Child
@@ -32,6 +32,7 @@ class Proxy:
     request: list[float] = field(default_factory=list)
     chunk: list[float] = field(default_factory=list)
     first_byte: list[float] = field(default_factory=list)
+    direct: list[float] = field(default_factory=list)
 
     def cpu_us(self) -> float:
         """Processor time of the (single-threaded) process so far."""
