@@ -26,6 +26,7 @@ from agent.runtime.models import FoundModel, ModelIndex
 log = logging.getLogger(__name__)
 LOOK_SECONDS = 2.0
 AGAIN_SECONDS = 1800.0  # read once, it may have been displaced after so long
+LEAST_BYTES = 64 << 20  # less is read in no time
 MEMINFO = Path("/proc/meminfo")
 
 
@@ -125,7 +126,7 @@ class ReadAhead:
             running = task.process.model if task.process else None
             launch = next_model(task.steps, running, now)
             model = self._models.find(launch.model, name) if launch is not None else None
-            if model is None or model.incomplete or not model.files:
+            if model is None or model.incomplete or model.size_bytes < LEAST_BYTES:
                 continue
             if time.monotonic() < self._done.get(_key(model), float("-inf")) + AGAIN_SECONDS:
                 continue

@@ -68,6 +68,7 @@ class ChannelRuntime:
         self._verdicts: dict[str, Trouble] = {}  # given before the end, by launch
         self._ready: set[str] = set()
         self._stopping: set[str] = set()
+        self._said_until_ready = ("", 0)  # launch, bytes of its output
         self._cpu_watch = CpuWatch(gpus, channel.gpus)
 
     # --- adoption ---------------------------------------------------------------------------------------------------
@@ -210,6 +211,7 @@ class ChannelRuntime:
             if self.channel.gpus and await self._on_cpu(process):
                 return False
             self._ready.add(process.launch_id)
+            self._said_until_ready = process.launch_id, self.logs.read(process.launch_id, -1, 1).next_offset
             try:
                 records.mark_ready(self.paths, process.launch_id, self._now())
             except OSError as err:
@@ -218,7 +220,10 @@ class ChannelRuntime:
 
     def vitals(self, process: Process) -> Vitals:
         """What a ready engine's health, work and words are looked at with."""
-        return Vitals(process, self._gpus, self.channel.gpus, self.logs)
+        launch, offset = self._said_until_ready
+        return Vitals(
+            process, self._gpus, self.channel.gpus, self.logs, offset if launch == process.launch_id else None
+        )
 
     def condemn(self, process: Process, trouble: Trouble) -> None:
         """It is going to be ended as a failure: its output is kept as a failed launch's."""

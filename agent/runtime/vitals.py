@@ -38,13 +38,16 @@ class Work:
 
 
 class Vitals:
-    """`names`: the channel's GPUs as declared. Everything is asked beside the loop or with a bound, but `ask_small`."""
+    """`names`: the channel's GPUs as declared; `offset`: where its output stood when it became ready (None: where it
+    stands now). Everything is asked beside the loop or with a bound, but `ask_small`."""
 
-    def __init__(self, process: Process, gpus: Gpus, names: list[str | int], logs: LogFolder) -> None:
+    def __init__(
+        self, process: Process, gpus: Gpus, names: list[str | int], logs: LogFolder, offset: int | None = None
+    ) -> None:
         self.process = process
         self._gpus, self._names, self._logs = gpus, names, logs
         self._work = Work()
-        self._offset: int | None = None
+        self._offset = offset
         self.on_gpu = bool(names)
         transport = httpx.AsyncHTTPTransport(uds=process.socket) if process.socket else httpx.AsyncHTTPTransport()
         host = f"[{process.host}]" if ":" in process.host else process.host

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from agent import ahead
 from agent.ahead import ReadAhead, read_memory
 from agent.core.ahead import Memory
 from agent.core.types import Launch, Step
@@ -49,6 +50,11 @@ class World:
         async with asyncio.timeout(10):
             while not true():
                 await asyncio.sleep(0.01)
+
+
+@pytest.fixture(autouse=True)
+def small_files_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ahead, "LEAST_BYTES", 1 << 10)
 
 
 @pytest.fixture

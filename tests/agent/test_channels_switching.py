@@ -48,7 +48,12 @@ def test_the_entry_says_where_a_switch_goes() -> None:
         entry = world.door.entry
         assert (entry["open"], entry["phase"]) == (False, "draining")
         assert entry["switching"] == {"identity": A.identity, "retry_drain": False, "ready_at_ms": 220_000}
-        assert entry["steps"][0]["target"] == {"identity": A.identity, "model": "A", "preset": None}
+        assert entry["steps"][0]["target"] == {
+            "identity": A.identity,
+            "model": "A",
+            "preset": None,
+            "load_seconds": 60.0,
+        }
         assert world.task.status()["switching_to"] == A.identity
         assert world.task.status()["drain_deadline_ms"] == 130_000
         world.door.finish()
