@@ -113,7 +113,23 @@ def create(call: Call) -> dict[str, Any]:
     booking, counted = _booking(body, call.now)
     extras = act.Extras(body.note, body.participants, body.holder)
     row, seen = act.create(call.ctx, call.actor, call.now, body.channel, booking, extras)
-    return _answer(call, row, counted, seen)
+    told = _begins(call, row, seen)
+    told["hints"] = [*counted, *told["hints"]]
+    return {
+        **shapes.reservation(
+            row, seen.place.full_name, _names(call, row), call.actor, call.ctx.settings.show_holders, call.now
+        ),
+        **told,
+    }
+
+
+def _names(call: Call, row: Reservation) -> dict[str, str]:
+    """Of the people of a booking; who books for nobody but themselves is known already."""
+    ids = shapes.people_of([row]) - {None}
+    if ids == {call.actor.id}:
+        return {call.actor.id: call.actor.name}
+    with call.ctx.store.glance() as session:
+        return users.names(session, ids)
 
 
 def check(call: Call) -> dict[str, Any]:
@@ -207,27 +223,32 @@ def reject(call: Call) -> dict[str, Any]:
     return _answer(call, row, [])
 
 
-def _answer(call: Call, row: Reservation, hints: list[dict[str, str]], seen: view.View | None = None) -> dict[str, Any]:
-    """`seen` is what the booking was judged by, where that is still so."""
+def _answer(call: Call, row: Reservation, hints: list[dict[str, str]]) -> dict[str, Any]:
     with call.ctx.store.read() as session:
-        told = _outlook(session, call, row, seen)
+        told = _outlook(session, call, row)
         told["hints"] = [*hints, *told.get("hints", [])]
         return {**_shaper(session, call, [row])(row), **told}
 
 
-def _outlook(session: Session, call: Call, row: Reservation, seen: view.View | None = None) -> dict[str, Any]:
+_UNTOLD: dict[str, Any] = {"hints": [], "load_seconds": None, "ready_at": None, "exceeds_gpu_memory": False}
+
+
+def _outlook(session: Session, call: Call, row: Reservation) -> dict[str, Any]:
     """How a booking that still holds its time begins."""
-    where = seen.place if seen is not None else refusals.place_of(session, row)
-    told: dict[str, Any] = {"hints": [], "load_seconds": None, "ready_at": None, "exceeds_gpu_memory": False}
+    where = refusals.place_of(session, row)
     if where is None or reservations.status_at(row, call.now) not in ("pending", "approved"):
-        return told
-    booking = view.booking_of(row)
-    seen = seen or view.look(session, call.ctx.settings, where, booking, row.id)
+        return dict(_UNTOLD)
+    return _begins(call, row, view.look(session, call.ctx.settings, where, view.booking_of(row), row.id))
+
+
+def _begins(call: Call, row: Reservation, seen: view.View) -> dict[str, Any]:
+    """The same, of what was seen."""
+    where = seen.place
     hints = [*_status_hints(row.status), *_away(call, where)]
     if where.channel.gone_at is not None:
         message = "The channel is no longer there: this booking cannot be served."
         hints = [{"code": "channel_gone", "message": message}]
-    return {**told, "hints": hints, **_told(view.outlook(call.ctx, seen, booking, call.now), hints)}
+    return {**_UNTOLD, "hints": hints, **_told(view.outlook(call.ctx, seen, view.booking_of(row), call.now), hints)}
 
 
 def _told(outlook: Any, hints: list[dict[str, str]]) -> dict[str, Any]:

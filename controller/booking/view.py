@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import BigInteger, Select, String, bindparam, select
 from sqlalchemy.orm import Session
 
 from controller.context import Context
@@ -14,8 +14,8 @@ from controller.scheduling import hints
 from controller.scheduling.booking_rules import Booking, Conflict, Facts, Policy, policy_of
 from controller.scheduling.types import Rules, Target
 from controller.settings import Settings
-from controller.store import channels, models, reservations
-from controller.store.launches import Launch, disk_read_mbps, read_catalogue, resolve
+from controller.store import channels, reservations
+from controller.store.launches import Catalogue, Launch, disk_read_mbps, read_catalogue, resolve
 from controller.store.tables import HOLDING, Channel, Node, Reservation
 
 
@@ -56,12 +56,16 @@ def look(session: Session, settings: Settings, place: Place, booking: Booking, b
     channel, node = place.channel, place.node
     launch, size, model_known = None, 0, True
     before = _before(session, channel.id, booking.start, besides)
-    can = _launches(session, settings, place, {booking.model, before.model if before else None})
+    catalogue, mbps = _catalogue(session, place, booking, before), speed(settings, node)
+
+    def can(model: str | None, preset: str | None) -> Launch | None:
+        return catalogue.available(node.id, channel.engines, model, preset, mbps) if catalogue and model else None
+
     if booking.kind == "model" and booking.model:
-        row = models.on_channel(session, channel, booking.model)
-        model_known = row is not None
-        if row is not None:
-            size = row.size_bytes
+        there = catalogue.size_on(node.id, channel.name, booking.model) if catalogue else None
+        model_known = there is not None
+        if there is not None:
+            size = there
             launch = can(booking.model, booking.preset)
             model_known = launch is not None or booking.preset is not None
     overlapping = reservations.holding_in(session, [channel.id], booking.start, booking.end, besides)
@@ -161,24 +165,30 @@ def _other(row: Reservation) -> Target:
     return Target(row.model or "", row.preset, f"gone:{row.id}")
 
 
-def _launches(
-    session: Session, settings: Settings, place: Place, wanted: set[str | None]
-) -> Callable[[str | None, str | None], Launch | None]:
-    """What the channel would start for (model, preset), of these models: read once."""
-    names = [name for name in wanted if name]
-    if not names:
-        return lambda _model, _preset: None
-    node, engines = place.node, place.channel.engines
-    catalogue = read_catalogue(session, (node.id,), names)
-    mbps = speed(settings, node)
-    return lambda model, preset: catalogue.available(node.id, engines, model, preset, mbps) if model else None
+def _catalogue(session: Session, place: Place, booking: Booking, before: Reservation | None) -> Catalogue | None:
+    """What launches of a wish and of the booking before it depend on, read once."""
+    targets = {(booking.model, booking.preset)} | ({(before.model, before.preset)} if before else set())
+    models = {model for model, _ in targets if model}
+    if not models:
+        return None
+    return read_catalogue(session, (place.node.id,), models, presets=any(preset for _, preset in targets))
 
 
 def _before(session: Session, channel_id: str, start: int, besides: str | None) -> Reservation | None:
-    query = (
+    return session.scalars(_last(), {"channel": channel_id, "start": start, "besides": besides or ""}).first()
+
+
+@cache
+def _last() -> Select[Any]:
+    """Made once: to put a statement together takes longer than to run it."""
+    return (
         select(Reservation)
-        .where(Reservation.channel_id == channel_id, Reservation.status.in_(HOLDING), Reservation.ends_at <= start)
+        .where(
+            Reservation.channel_id == bindparam("channel", type_=String),
+            Reservation.status.in_(HOLDING),
+            Reservation.ends_at <= bindparam("start", type_=BigInteger),
+            Reservation.id != bindparam("besides", type_=String),
+        )
         .order_by(Reservation.ends_at.desc())
         .limit(1)
     )
-    return session.scalars(query.where(Reservation.id != besides) if besides else query).first()

@@ -65,6 +65,7 @@ class _Model(NamedTuple):
     format: str
     size_bytes: int
     gone: bool
+    channels: Collection[str] = ()
 
 
 class _Preset(NamedTuple):
@@ -88,6 +89,11 @@ class Catalogue:
         self._presets = presets
         self._load_times = load_times
         self._made: dict[tuple[str, tuple[str, ...], str, str | None, float], Launch] = {}
+
+    def size_on(self, node_id: str, channel: str, model: str) -> int | None:
+        """The bytes of a model that lies in this channel's folders, else None."""
+        known = self._models.get((node_id, model))
+        return None if known is None or known.gone or channel not in known.channels else known.size_bytes
 
     def available(
         self, node_id: str, engines: Sequence[str], model: str, preset: str | None, disk_mbps: float
@@ -143,16 +149,19 @@ class Catalogue:
         return self._load_times.seconds(node_id, model, preset, known.size_bytes if known else 0, disk_mbps)
 
 
-def read_catalogue(session: Session, node_ids: Collection[str], models: Collection[str]) -> Catalogue:
-    """Everything that launches of these models on these nodes depend on. Three statements, however many there are."""
+def read_catalogue(
+    session: Session, node_ids: Collection[str], models: Collection[str], *, presets: bool = True
+) -> Catalogue:
+    """Everything that launches of these models on these nodes depend on. Three statements, however many there are; two
+    where no preset is asked for."""
     models_of, presets_of = _statements()
     wanted = {"nodes": list(node_ids), "models": list(models)}
     rows = session.execute(models_of, wanted)
-    found = {(r.node_id, r.name): _Model(r.format, r.size_bytes, r.gone_at is not None) for r in rows}
-    presets: dict[tuple[str, str], _Preset] = {}
-    for r in session.execute(presets_of, wanted):
-        presets[r.model, r.name] = _Preset(r.engine, r.args, r.env, r.load_timeout_seconds, r.deleted_at is not None)
-    return Catalogue(found, presets, read_load_times(session, node_ids, models))
+    found = {(r.node_id, r.name): _Model(r.format, r.size_bytes, r.gone_at is not None, r.channels) for r in rows}
+    named: dict[tuple[str, str], _Preset] = {}
+    for r in session.execute(presets_of, wanted) if presets else ():
+        named[r.model, r.name] = _Preset(r.engine, r.args, r.env, r.load_timeout_seconds, r.deleted_at is not None)
+    return Catalogue(found, named, read_load_times(session, node_ids, models))
 
 
 @cache
@@ -162,7 +171,7 @@ def _statements() -> tuple[Select[*tuple[Any, ...]], Select[*tuple[Any, ...]]]:
     models: BindParameter[Any] = bindparam("models", expanding=True)
     row, preset = NodeModel, Preset
     return (
-        select(row.node_id, row.name, row.format, row.size_bytes, row.gone_at).where(
+        select(row.node_id, row.name, row.format, row.size_bytes, row.gone_at, row.channels).where(
             row.node_id.in_(nodes), row.name.in_(models)
         ),
         select(
