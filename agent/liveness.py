@@ -13,13 +13,14 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from agent.channels import ChannelTask
-from agent.core.alive import Answer, Limits, Look, Signs, judge
+from agent.core.alive import Answer, Health, Limits, Look, Signs, judge
 from agent.core.types import Millis
 from agent.interfaces import Process, Trouble
 from agent.runtime.vitals import Vitals
 
 log = logging.getLogger(__name__)
 LOOK_SECONDS = 5.0
+HEALTH_SECONDS = 30.0
 
 
 @dataclass(slots=True)
@@ -63,6 +64,7 @@ class Liveness:
         self._runtime, self._now, self._limits, self._pause = runtime, now, limits, pause
         self._vitals: Vitals | None = None
         self._signs = Signs(0)
+        self._well_at: Millis = 0  # its health check was asked and good
         self._probe: asyncio.Task[tuple[Answer | None, str]] | None = None
 
     async def run(self) -> None:
@@ -83,14 +85,11 @@ class Liveness:
             return
         if self._vitals is None or self._vitals.process.launch_id != process.launch_id:
             await self._leave()
-            self._vitals, self._signs, self.traffic.failed_in_a_row = (
-                self._runtime.vitals(process),
-                Signs(running.ready_at),
-                0,
-            )
+            self._vitals, self._signs = self._runtime.vitals(process), Signs(self._now())
+            self.traffic.failed_in_a_row = 0
         vitals = self._vitals
         (health, said), busy, device_error = await asyncio.gather(
-            vitals.health(), vitals.works(), vitals.new_device_error()
+            self._health(vitals), vitals.works(), vitals.new_device_error()
         )
         ended, answer = self._probe is not None and self._probe.done(), None
         if ended and self._probe is not None:
@@ -129,12 +128,21 @@ class Liveness:
             log.info("engine asked for one token channel=%s", self.task.name)
             self._probe = asyncio.ensure_future(vitals.ask_small())
 
+    async def _health(self, vitals: Vitals) -> tuple[Health, str]:
+        """Seldom while it is good: some engines write a line into their output each time."""
+        now = self._now()
+        if self._well_at and now < self._well_at + round(HEALTH_SECONDS * 1000):
+            return "ok", ""
+        health, said = await vitals.health()
+        self._well_at = now if health == "ok" else 0
+        return health, said
+
     async def _leave(self) -> None:
         """Forgets the engine it looked after."""
         probe, self._probe = self._probe, None
         if probe is not None:
             probe.cancel()
             await asyncio.gather(probe, return_exceptions=True)
-        vitals, self._vitals = self._vitals, None
+        vitals, self._vitals, self._well_at = self._vitals, None, 0
         if vitals is not None:
             await vitals.close()

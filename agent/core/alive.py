@@ -66,7 +66,7 @@ class Look:
 class Signs:
     """What the looks before have left. Instants: since when without a break; 0: not so."""
 
-    since: Millis  # ready
+    since: Millis  # looked after
     bad_since: Millis = 0
     silent_since: Millis = 0
     pending_since: Millis = 0

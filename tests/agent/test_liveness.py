@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from agent import liveness
 from agent.core import alive
 from agent.core.alive import Limits
 from agent.core.types import Launch, Step
@@ -30,6 +31,7 @@ def play(
     monkeypatch.setattr(alive, "HEALTH_BAD", 0.5)
     monkeypatch.setattr(alive, "DEVICE_SILENT", 0.3)
     monkeypatch.setattr(vitals, "HEALTH_SECONDS", 0.3)
+    monkeypatch.setattr(liveness, "HEALTH_SECONDS", 0.0)
     monkeypatch.setattr(vitals, "BUSY_SHARE", 0.5)  # looks are 0.1 s apart here: a health check is a tenth of that
 
     def run(story: Callable[[Channel, Liveness], Awaitable[None]]) -> None:
