@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import random
 import sys
+import tempfile
 import time
 from typing import Any
 
@@ -50,7 +51,7 @@ def _by_coverage(seconds: float) -> int:
     def one(data: bytes) -> None:
         fuzzer.run(make_case(_Bytes(atheris.FuzzedDataProvider(data))))
 
-    options = [f"-max_total_time={int(seconds)}", "-max_len=2000", "-len_control=0", "-print_final_stats=1"]
+    options = [f"-max_total_time={int(seconds)}", "-max_len=2000", "-len_control=0", "-print_final_stats=1", f"-artifact_prefix={tempfile.gettempdir()}/"]
     atheris.Setup([sys.argv[0], *options], one)
     atheris.Fuzz()
     return 0
