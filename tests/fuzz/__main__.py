@@ -51,7 +51,8 @@ def _by_coverage(seconds: float) -> int:
     def one(data: bytes) -> None:
         fuzzer.run(make_case(_Bytes(atheris.FuzzedDataProvider(data))))
 
-    options = [f"-max_total_time={int(seconds)}", "-max_len=2000", "-len_control=0", "-print_final_stats=1", f"-artifact_prefix={tempfile.gettempdir()}/"]
+    options = ["-max_len=2000", "-len_control=0", "-print_final_stats=1", f"-artifact_prefix={tempfile.gettempdir()}/"]
+    options.append(f"-max_total_time={int(seconds)}")
     atheris.Setup([sys.argv[0], *options], one)
     atheris.Fuzz()
     return 0
