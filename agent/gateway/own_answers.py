@@ -32,8 +32,10 @@ def door(exchange: Reply) -> Refusal | None:
         said = "The API key is unknown, expired or revoked" if head.key else "An API key is needed"
         return Refusal(401, "invalid_api_key", f"{said}: send 'Authorization: Bearer sk-ss-…' or 'x-api-key'.")
     if route is None:
-        path = head.target.partition(b"?")[0][:200].decode("latin-1")
-        return Refusal(404, "not_found", f"There is no {path!r} here; the API begins at /v1/.")
+        path = head.target.partition(b"?")[0][:200]
+        meant = routes.meant(path)
+        hint = f"did you mean {meant!r}?" if meant else "the API begins at /v1/."
+        return Refusal(404, "not_found", f"There is no {path.decode('latin-1')!r} here; {hint}")
     if head.method not in routes.allowed(route):
         said = " or ".join(m.decode() for m in routes.allowed(route))
         return Refusal(405, "method_not_allowed", f"{head.method.decode()} is not possible here; use {said}.")

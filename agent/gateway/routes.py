@@ -59,6 +59,17 @@ def allowed(route: Route) -> tuple[bytes, ...]:
     return METHODS.get(route.kind, (b"GET", b"HEAD"))
 
 
+def meant(path: bytes) -> str | None:
+    """What a path that is not here was probably to be: doubled slashes, /v1 twice, cut or left out, another case, escapes."""
+    parts = [p for p in unquote_to_bytes(path).decode("latin-1").lower().split("/") if p not in ("", ".")]
+    prefix = "/".join(parts[:2]) if parts[:1] == ["channels"] else ""
+    rest = parts[2:] if prefix else parts
+    while rest[:1] in (["v"], ["v1"], ["api"], ["openai"]):
+        rest = rest[1:]
+    text = (f"/{prefix}" if prefix else "") + "/v1/" + "/".join(rest)
+    return text if ".." not in parts and _find(text.encode("latin-1")) is not None else None
+
+
 def _find(path: bytes) -> Route | None:
     try:
         text = path.decode("ascii")

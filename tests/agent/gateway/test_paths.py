@@ -88,6 +88,56 @@ def test_everything_else_is_not_there(path: str) -> None:
     run(test)
 
 
+MEANT = {
+    "/v1//chat/completions": "/v1/chat/completions",
+    "//v1/chat/completions": "/v1/chat/completions",
+    "/v/chat/completions": "/v1/chat/completions",
+    "/v1/v1/messages": "/v1/messages",
+    "/v1/chat/completions/": "/v1/chat/completions",
+    "/v1/chat%2Fcompletions": "/v1/chat/completions",
+    "/V1/Chat/Completions": "/v1/chat/completions",
+    "/chat/completions": "/v1/chat/completions",
+    "/api/v1/models": "/v1/models",
+    "/channels/main/chat/completions": "/channels/main/v1/chat/completions",
+    "/channels/main/v1//audio/speech": "/channels/main/v1/audio/speech",
+    "/v1/../v1/chat/completions": None,
+    "/v1/../../slots": None,
+    "/v1/%2e%2e/v1/models": None,
+    "/v1/nonsense": None,
+    "/slots": None,
+    "/%ff%fe": None,
+    "/v1/": None,
+    "/": None,
+}
+
+
+@pytest.mark.parametrize("path", MEANT)
+def test_a_path_that_is_nearly_right_is_told_what_is(path: str) -> None:
+    assert routes.meant(path.encode()) == MEANT[path]
+
+    async def test(rig: Rig) -> None:
+        await rig.serve_default()
+        for query in ("", "?beta=true"):
+            answer = await rig.raw(request(path + query, b'{"model": "auto"}'))
+            assert (answer.status, answer.code) == (404, "not_found")
+            wanted = f"did you mean {MEANT[path]!r}?" if MEANT[path] else "the API begins at /v1/."
+            assert answer.json()["error"]["message"].endswith(wanted)
+        stranger = await rig.raw(request(path, b"{}", "eve"))
+        assert (stranger.status, stranger.code) == (401, "invalid_api_key"), "without a key nothing is told"
+        assert rig.engine.seen == []
+
+    run(test)
+
+
+def test_absolute_form_is_refused_in_words() -> None:
+    async def test(rig: Rig) -> None:
+        answer = await rig.raw(request("http://gateway/v1/chat/completions", b"{}"))
+        assert (answer.status, answer.code) == (400, "invalid_request")
+        assert "must be a path, such as /v1/chat/completions" in answer.json()["error"]["message"]
+
+    run(test)
+
+
 def test_methods() -> None:
     async def test(rig: Rig) -> None:
         await rig.serve_default()
