@@ -142,6 +142,8 @@ def _say(answer: dict[str, Any], line: str) -> None:
     for unknown in answer.get("unknown") or []:
         meant = engine.suggest(unknown) if engine else None
         click.echo(f"Unknown to the engine: {unknown}" + (f" (did you mean {meant}?)" if meant else ""))
+    for hint in answer.get("hints") or []:
+        click.echo(f"Note: {hint['message']}")
 
 
 def _model_row(model: dict[str, Any]) -> list[Any]:
@@ -167,6 +169,8 @@ def _show_model(app: App, model: dict[str, Any]) -> None:
     click.echo(f"{model['name']}  {size(model.get('size_bytes') or 0)}  {model.get('format') or ''}".rstrip())
     if model.get("detail"):
         click.echo(model["detail"])
+    if facts := _facts(model):
+        click.echo(facts)
     click.echo(f"engines  {', '.join(model.get('engines') or []) or 'none of the channels here can load it'}\n")
     loads, over = model.get("load_seconds") or {}, model.get("exceeds_gpu_memory") or {}
     rows = [
@@ -178,6 +182,24 @@ def _show_model(app: App, model: dict[str, Any]) -> None:
         for channel in model.get("channels") or []
     ]
     app.table(["channel", "loads in", ""], rows, "No channel has it in its model folders.")
+
+
+def _facts(model: dict[str, Any]) -> str:
+    """What its file says of itself, as far as it is known."""
+    count, context, projector = model.get("parameters"), model.get("context_length"), model.get("projector")
+    return ", ".join(
+        (
+            *([model["architecture"]] if model.get("architecture") else []),
+            *(
+                [f"{count / 1e9:.1f} B parameters" if count >= 1e9 else f"{count / 1e6:.0f} M parameters"]
+                if count
+                else []
+            ),
+            *([model["quantisation"]] if model.get("quantisation") else []),
+            *([f"context {context}"] if context else []),
+            *([f"with {projector}"] if projector else []),
+        )
+    )
 
 
 def size(count: float) -> str:

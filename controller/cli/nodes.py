@@ -18,10 +18,14 @@ def nodes(app: App) -> None:
     with app.client() as client:
         items = list(client.items("/nodes"))
     heads = ["node", "state", "version", "clock", "gpus", "channels"]
-    app.out(
-        {"items": items},
-        lambda: app.table(heads, [_row(n) for n in items], "No nodes yet; slotserve node add NAME makes one."),
-    )
+
+    def people() -> None:
+        app.table(heads, [_row(n) for n in items], "No nodes yet; slotserve node add NAME makes one.")
+        for node in items:
+            if node.get("gpu_problem"):
+                click.echo(f"{node['name']}: {node['gpu_problem']}")
+
+    app.out({"items": items}, people)
 
 
 @click.group()
@@ -83,6 +87,8 @@ def _patch(app: App, name: str, cordoned: bool) -> None:
 def _row(node: dict[str, Any]) -> list[Any]:
     skew = node.get("clock_skew_seconds")
     state = "online" if node.get("online") else "offline"
+    if node.get("gpu_problem"):
+        state += ", GPU trouble"
     return [
         node["name"],
         state + (", cordoned" if node.get("cordoned") else ""),

@@ -122,6 +122,8 @@ class NodeView:
     skew: float | None
     cordoned: bool
     refusal: str
+    gpu_problem: str = ""
+    heat: str = ""
     rows: list[Row] = field(default_factory=list)
     at_risk: list[Booking] = field(default_factory=list)
 
@@ -334,7 +336,16 @@ def _node_view(node: Node, live: LiveNode) -> NodeView:
         skew if skew is not None and abs(skew) >= SKEW_SECONDS else None,
         node.cordoned,
         live.refusal,
+        live.gpu_problem if live.online else "",
+        _heat(live.gpus) if live.online else "",
     )
+
+
+def _heat(gpus: tuple[LiveGpu, ...]) -> str:
+    """The hottest card and what all of them draw, as far as they say."""
+    degrees = [g.temperature_c for g in gpus if g.temperature_c is not None]
+    watts = [g.power_watts for g in gpus if g.power_watts is not None]
+    return ", ".join((*([f"{max(degrees)} °C"] if degrees else []), *([f"{sum(watts)} W"] if watts else [])))
 
 
 def _shown_model(said: LiveChannel, decision: Decision) -> tuple[str | None, str | None, bool]:
