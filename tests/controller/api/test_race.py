@@ -14,6 +14,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pytest
 from sqlalchemy import func, select
 
 from controller.store.tables import HOLDING, Audit, Reservation
@@ -76,11 +77,12 @@ def _act(w: World, act: str, chance: random.Random) -> int | None:
     return w.call("POST", f"/reservations/{row.id}/{act}", body, "root").status_code
 
 
+@pytest.mark.timeout(240)  # ten seconds where nothing else runs
 def test_processes_that_book_at_once(tmp_path: Path, database_url: str) -> None:
     w = make(tmp_path, database_url)
     w.good("PATCH", "/channels/n1/a", {"policy": {"approval": "over", "approval_over_hours": 0.5}})
     arguments = [str(tmp_path), database_url, json.dumps(w.secrets), str(PROCESSES)]
-    done = subprocess.run([sys.executable, "-c", FORKS, *arguments], stdout=subprocess.PIPE, text=True, timeout=110)
+    done = subprocess.run([sys.executable, "-c", FORKS, *arguments], stdout=subprocess.PIPE, text=True, timeout=220)
     assert done.returncode == 0
     counts: Counter[str] = Counter()
     for line in done.stdout.splitlines():
