@@ -13,7 +13,7 @@ import openai
 import pytest
 
 from tests.fakes.gateway_rig import NOW, Rig, reserved, run, step, target
-from tests.fakes.stub_engine import stream_for_ever
+from tests.fakes.stub_engine import Seen, stream_for_ever
 from tests.parts import SIMULATED, engine_ready, running, unix_client, wait_until
 
 MODEL = "cat/tiny model"
@@ -171,6 +171,34 @@ def test_client_waits_for_retry_after_and_succeeds() -> None:
         assert 0.4 < asyncio.get_running_loop().time() - begun < 5
 
     run(test)
+
+
+@pytest.mark.parametrize("megabytes", [0.01, 6])
+def test_audio_as_the_client_sends_it(megabytes: float) -> None:
+    """A form, its model found and rewritten; a long one goes through as it comes, beyond what is held back."""
+    sound = bytes(range(256)) * int(megabytes * 4096)
+
+    async def heard(seen: Seen) -> None:
+        body = b'{"text": "hello"}'
+        await seen.send(
+            b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+        )
+
+    async def test(rig: Rig) -> None:
+        await rig.serve_default()
+        rig.engine.behaviour = heard
+        create = client(rig).audio.transcriptions.create
+        answer = await aside(create, model="auto", file=("a.wav", sound), language="en")
+        assert answer.text == "hello"
+        seen = rig.engine.seen[0]
+        assert seen.path == "/v1/audio/transcriptions"
+        assert sound in seen.body
+        assert b'name="model"\r\n\r\ndefault-model\r\n' in seen.body
+        assert b'name="language"\r\n\r\nen\r\n' in seen.body
+        assert rig.gateway.body_limit < len(seen.body) or megabytes < 1
+        await rig.drained()
+
+    run(test, body_limit=1_000_000)
 
 
 @pytest.mark.parametrize("why", ["drain's end", "key revoked"])

@@ -20,10 +20,11 @@ from typing import Any
 import httpx
 import pytest
 
+from agent.gateway.listen import GONE_SECONDS, bind, notice_the_gone
 from agent.gateways import Gateways
 from tests.fakes.gateway_rig import Rig, chat, read_answer, secret, step, target
 from tests.fakes.stub_engine import StubEngine, stream_for_ever
-from tests.parts import Child, start, wait_until
+from tests.parts import Child, free_port, start, wait_until
 
 pytestmark = pytest.mark.system
 RUN = "import sys\nfrom agent.gateway.main import run\nfrom agent.settings import AgentSettings\nsys.exit(run(AgentSettings()))"
@@ -325,6 +326,49 @@ def test_sockets_handed_over(place: Place) -> None:
     finally:
         process.terminate()
         assert process.wait(10) == 0
+
+
+def test_every_kind_of_address(place: Place) -> None:
+    """IPv4, IPv6, a name, Unix sockets: the same gateway behind each."""
+
+    async def test() -> None:
+        await place.engine.start()
+        place.save()
+        ports = [free_port() for _ in range(3)]
+        tcp = [("127.0.0.1", ports[0]), ("::1", ports[1]), ("localhost", ports[2])]
+        addresses = [f"[{h}]:{p}" if ":" in h else f"{h}:{p}" for h, p in tcp]
+        place.listen(f"unix:{place.folder}/gateway.sock", f"unix:{place.folder}/second.sock", *addresses)
+        with place.gateway() as child:
+            opened = [await asyncio.open_connection(host, port) for host, port in tcp]
+            opened += [
+                await asyncio.open_unix_connection(str(place.folder / f"{name}.sock")) for name in ("gateway", "second")
+            ]
+            for reader, writer in opened:
+                for _ in range(2):
+                    writer.write(chat())
+                    assert (await read_answer(reader)).status == 200
+            for _, writer in opened:
+                writer.close()
+            assert child.alive()
+        assert not (await asyncio.to_thread(place.answers))
+        with place.gateway():  # a socket's file that was left behind is no hindrance
+            assert place.answers()
+        await place.engine.stop()
+
+    asyncio.run(test())
+
+
+def test_the_kernel_asks_after_clients_that_say_nothing() -> None:
+    with bind("127.0.0.1:0") as server, socket.socket() as client:
+        notice_the_gone(server)
+        server.setblocking(True)
+        client.connect(server.getsockname())
+        accepted, _ = server.accept()
+        with accepted:
+            assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+            said = [accepted.getsockopt(socket.IPPROTO_TCP, x) for x in (socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)]
+            idle = accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE)
+            assert idle + said[0] * said[1] == GONE_SECONDS
 
 
 @pytest.mark.parametrize(

@@ -22,9 +22,11 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from agent.check import problems
 from agent.gateway.listen import notice_the_gone
 from agent.gateway.tls import Tls, TlsError
-from agent.settings import GatewayConfig, NodeFile
+from agent.node import gateway_url
+from agent.settings import AgentSettings, GatewayConfig, NodeFile
 from tests.fakes.gateway_rig import Rig, chat, read_answer, request
 from tests.fakes.stub_engine import SSE_HEAD, Seen, stream_for_ever, token
 from tests.parts import Child, free_port, start, wait_until
@@ -272,6 +274,16 @@ def test_certificates_that_cannot_be_used(tmp_path: Path, what: str) -> None:
         (tmp_path / "tls.pem").write_bytes(certificate)
     with pytest.raises(TlsError, match=r"gateway\.tls_certificate .*tls\.pem.* gateway\.tls_key .*tls\.key"):
         Tls(tmp_path / "tls.pem", tmp_path / "tls.key")
+
+
+def test_the_node_file_is_checked_and_the_address_is_of_tls(tmp_path: Path) -> None:
+    write_certificate(tmp_path)
+    files = {"tls_certificate": tmp_path / "tls.pem", "tls_key": tmp_path / "tls.key"}
+    file = NodeFile(node="n", gateway=GatewayConfig(listen=["0.0.0.0:8710"], **files))
+    assert gateway_url(file) == "https://n:8710"
+    assert not [p for p in problems(file, AgentSettings()) if "tls" in p]
+    (tmp_path / "tls.key").unlink()
+    assert [p for p in problems(file, AgentSettings()) if "gateway.tls_key" in p and "No such file" in p]
 
 
 def test_settings_that_belong_together() -> None:
