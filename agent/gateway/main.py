@@ -141,6 +141,7 @@ async def serve(
     for task in (*ends, *watch, link):
         task.cancel()
     await asyncio.gather(*ends, *watch, link, return_exceptions=True)
+    gateway.read_tokens()
     gateway.usage.leave(state_dir / "gateway", gateway.id)
     return 0
 

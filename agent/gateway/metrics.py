@@ -11,8 +11,9 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from agent.gateway.tokens import Tokens
+
 BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
-NO_TOKENS: tuple[int | None, int | None] = (None, None)
 
 
 class Metrics:
@@ -40,24 +41,23 @@ class Metrics:
         first_byte: float,
         bytes_in: int,
         bytes_out: int,
-        tokens: tuple[int | None, int | None] = NO_TOKENS,
     ) -> None:
         self._requests[channel, outcome, status] += 1
         if bytes_in:
             self._bytes[channel, "in"] += bytes_in
         if bytes_out:
             self._bytes[channel, "out"] += bytes_out
-        prompt, completion = tokens
-        if prompt:
-            self._tokens[channel, "prompt"] += prompt
-        if completion:
-            self._tokens[channel, "completion"] += completion
         if first_byte:
             buckets = self._first_byte.get(channel)
             if buckets is None:
                 buckets = self._first_byte[channel] = [0] * (len(BUCKETS) + 1)
             buckets[bisect_left(BUCKETS, first_byte)] += 1
             self._first_byte_sum[channel] += first_byte
+
+    def tokens(self, channel: str, tokens: Tokens) -> None:
+        for kind, number in zip(("prompt", "completion"), tokens, strict=True):
+            if number:
+                self._tokens[channel, kind] += number
 
     # several processes
 

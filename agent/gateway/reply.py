@@ -16,6 +16,7 @@ from agent.gateway.errors import Refusal
 from agent.gateway.keys import Key
 from agent.gateway.request import RequestHead
 from agent.gateway.table import Endpoint
+from agent.gateway.tokens import keep
 from agent.gateway.upstream import Answer, Upstream
 from agent.gateway.websocket import close_frame
 
@@ -205,7 +206,7 @@ class Reply:
         """More of the answer's body: the path that every streamed token takes."""
         answer = self.answer
         assert answer is not None
-        answer.tokens.add(data)
+        keep(answer.pieces, data)
         connection = self.connection
         transport = connection.transport
         plain = answer.plain
@@ -223,7 +224,7 @@ class Reply:
 
     def _answer_bytes(self, answer: Answer, data: bytes) -> bytes:
         """What of `data` goes to the client; after a cut only up to the event's end."""
-        answer.tokens.add(data)
+        keep(answer.pieces, data)
         out = answer.feed(data, self.cut_by is not None)
         self.bytes_out += len(out)
         return out

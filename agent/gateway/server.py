@@ -18,6 +18,7 @@ from typing import Any
 from agent.core import routing
 from agent.core.admission import may_use
 from agent.core.types import access_at, step_at
+from agent.gateway import tokens
 from agent.gateway.access_log import AccessLog
 from agent.gateway.board import Board
 from agent.gateway.clock import Clock
@@ -38,6 +39,7 @@ TICK_SECONDS = 0.5  # expired keys, access log, usage
 SWEEP_SECONDS = 5.0  # idle connections, engines that say nothing
 ENGINE_IDLE_SECONDS = 3600.0  # of an engine, before it is given up on
 LAST_REQUEST_SECONDS = 3.0  # for a connection without one, when another process accepts already
+MOST_ANSWERS = 2000  # before their tokens are read
 MOST_BATCHES = 10  # of usage rows in one tick
 REPORT_SECONDS = 0.05  # in-flight counts, where nobody waits for them
 SHORT_REPORT_SECONDS = 0.01  # of channels with a limit, which other processes count on
@@ -83,6 +85,7 @@ class Gateway:
         self.send: Callable[[dict[str, Any]], None] | None = None
         self._running: dict[str, set[Reply]] = {}
         self._access_log = access_log or AccessLog()
+        self._answers: list[tuple[str, str, list[bytes]]] = []  # that have ended, and whose tokens are to be read
         self._ids = count(1)
         self._id_prefix = f"req_{secrets.token_hex(8)}"
         self._report_due = False
@@ -107,6 +110,7 @@ class Gateway:
 
     def metrics_text(self) -> str:
         """Of all workers."""
+        self.read_tokens()
         return self.metrics.text(self._board.others() if self._board is not None else ())
 
     def health(self) -> dict[str, Any]:
@@ -156,9 +160,8 @@ class Gateway:
         duration = monotonic() - exchange.begun
         at_ms = self.clock.now_ms() - int(duration * 1000)
         channel, answer = exchange.channel, exchange.answer
-        tokens = answer.tokens.read() if answer is not None and not exchange.is_websocket else (None, None)
         self.metrics.count(
-            channel, outcome, exchange.status, exchange.first_byte, exchange.bytes_in, exchange.bytes_out, tokens
+            channel, outcome, exchange.status, exchange.first_byte, exchange.bytes_in, exchange.bytes_out
         )
         self._access_log.add(exchange, outcome, at_ms, duration)
         running = self._running.get(channel)
@@ -167,7 +170,11 @@ class Gateway:
             self.in_flight[channel] = len(running)
             if exchange.key is not None:
                 self.limits.ended(channel, exchange.key, duration)
-            self.usage.add(exchange, outcome, at_ms, duration, tokens)
+            self.usage.add(exchange, outcome, at_ms, duration)
+            if answer is not None and not exchange.is_websocket:
+                self._answers.append((exchange.id, channel, answer.pieces))
+                if len(self._answers) > MOST_ANSWERS:
+                    self.read_tokens()
             self._report(channel)
 
     def refused(self, refusal: Refusal, request_id: str) -> None:
@@ -245,10 +252,20 @@ class Gateway:
 
     def send_usage(self) -> None:
         """Hands rows over to the agent, if it is there."""
+        self.read_tokens()
         for _ in range(MOST_BATCHES):
             if self.send is None or not (rows := self.usage.batch()):
                 return
             self.send({"type": "usage", "rows": rows})
+
+    def read_tokens(self) -> None:
+        """What the engines have said of tokens; many answers at once, which costs half of one by one."""
+        answers, self._answers = self._answers, []
+        for request_id, channel, pieces in answers:
+            found = tokens.read(pieces)
+            if found != tokens.NONE:
+                self.usage.tokens(request_id, found)
+                self.metrics.tokens(channel, found)
 
     # the end
 

@@ -8,43 +8,39 @@ JSON text cannot be taken for it: there its quotes are escaped. Compressed or fo
 from __future__ import annotations
 
 import re
-from collections import deque
 
-KEPT = 2048  # bytes of each piece that is kept
+KEPT = 2048  # bytes of a piece's end that are kept
 PIECES = 6  # the last ones: a final event, a usage event, [DONE] and the end, each in a piece of its own
+LET = 32  # pieces that gather before the middle ones are dropped
 TRIES = 64  # `usage` that is null stands in every event of some engines
 WINDOW = 1024  # bytes behind "usage" or "timings" that are looked into
+Tokens = tuple[int | None, int | None]  # of the prompt, of the completion; None: the engine did not say
+NONE: Tokens = (None, None)
 
 
-class Tokens:
-    """`add` each piece of an answer as it comes; `read` at its end."""
+def keep(pieces: list[bytes], data: bytes) -> None:
+    """Adds what has come of an answer to `pieces`: the first piece stays, and the last ones."""
+    if len(data) > 2 * KEPT:
+        data = data[-KEPT:] if pieces else data[:KEPT] + data[-KEPT:]
+    pieces.append(data)
+    if len(pieces) > LET:
+        del pieces[1:-PIECES]
 
-    __slots__ = ("_first", "_last")
 
-    def __init__(self) -> None:
-        self._first = b""
-        self._last: deque[bytes] = deque(maxlen=PIECES)
-
-    def add(self, data: bytes) -> None:
-        if not self._first:
-            self._first = data if len(data) <= KEPT else data[:KEPT]
-        self._last.append(data if len(data) <= KEPT else data[-KEPT:])
-
-    def read(self) -> tuple[int | None, int | None]:
-        """(prompt tokens, completion tokens), each None where the engine did not say."""
-        first, last = self._first, self._last
-        if not last:
-            return None, None
-        tail = last[0] if len(last) == 1 else b"".join(last)
-        if b"\r\n" in tail:  # the chunks' framing, which may stand anywhere
-            tail = _FRAMING.sub(b"", tail)
-        prompt, completion = _usage(tail, _last(b'"usage"', tail))
-        if (prompt is None or completion is None) and (len(last) > 1 or first is not last[0]):
-            begun, _ = _usage(first, _last(b'"usage"', first))
-            prompt = begun if prompt is None else prompt
-        if prompt is None and completion is None:
-            return _timings(tail, _last(b'"timings"', tail))
-        return prompt, completion
+def read(pieces: list[bytes]) -> Tokens:
+    """What the engine has said, by the pieces that were kept."""
+    if not pieces:
+        return NONE
+    tail = pieces[0] if len(pieces) == 1 else b"".join(pieces[-PIECES:])
+    if b"\r\n" in tail:  # the chunks' framing, which may stand anywhere
+        tail = _FRAMING.sub(b"", tail)
+    prompt, completion = _usage(tail, _last(b'"usage"', tail))
+    if (prompt is None or completion is None) and len(pieces) > 1:
+        begun, _ = _usage(pieces[0], _last(b'"usage"', pieces[0]))
+        prompt = begun if prompt is None else prompt
+    if prompt is None and completion is None:
+        return _timings(tail, _last(b'"timings"', tail))
+    return prompt, completion
 
 
 def _last(name: bytes, text: bytes) -> int:
@@ -60,10 +56,10 @@ def _last(name: bytes, text: bytes) -> int:
     return -1
 
 
-def _usage(text: bytes, at: int) -> tuple[int | None, int | None]:
+def _usage(text: bytes, at: int) -> Tokens:
     """Anthropic counts cached prompt tokens apart, OpenAI within."""
     if at < 0:
-        return None, None
+        return NONE
     prompt = completion = None
     seen = set()
     for match in _COUNT.finditer(text, at, at + WINDOW):
@@ -79,9 +75,9 @@ def _usage(text: bytes, at: int) -> tuple[int | None, int | None]:
     return prompt, completion
 
 
-def _timings(text: bytes, at: int) -> tuple[int | None, int | None]:
+def _timings(text: bytes, at: int) -> Tokens:
     if at < 0:
-        return None, None
+        return NONE
     found = {m.group(1): int(m.group(2)) for m in _TIMING.finditer(text, at, at + WINDOW)}
     prompt = found.get(b"prompt_n")
     return None if prompt is None else prompt + found.get(b"cache_n", 0), found.get(b"predicted_n")

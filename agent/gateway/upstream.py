@@ -7,7 +7,6 @@ import logging
 from typing import TYPE_CHECKING, Any, Literal
 
 from agent.gateway.framing import HEAD_LIMIT, AnswerHead, Chunks, FramingError, parse_head
-from agent.gateway.tokens import Tokens
 from agent.gateway.websocket import Frames
 
 if TYPE_CHECKING:
@@ -26,12 +25,12 @@ class Answer:
     WebSocket's.
     """
 
-    __slots__ = ("_chunks", "_frames", "_tail", "head", "left", "mode", "over", "plain", "tokens")
+    __slots__ = ("_chunks", "_frames", "_tail", "head", "left", "mode", "over", "pieces", "plain")
 
     def __init__(self, head: AnswerHead) -> None:
         self.head = head
         self.left = head.length or 0
-        self.tokens = Tokens()
+        self.pieces: list[bytes] = []  # its beginning and its end, for the tokens that it tells
         self.mode: Mode
         self._frames: Frames | None = None
         if head.status == 101:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agent.files import write_private
+from agent.gateway.tokens import Tokens
 
 if TYPE_CHECKING:
     from agent.gateway.reply import Reply
@@ -32,9 +33,7 @@ class Usage:
         self._sent: dict[str, tuple[Any, ...]] = {}
         self._lost = 0
 
-    def add(
-        self, exchange: Reply, outcome: str, at_ms: int, duration: float, tokens: tuple[int | None, int | None]
-    ) -> None:
+    def add(self, exchange: Reply, outcome: str, at_ms: int, duration: float) -> None:
         key = exchange.key
         self._waiting[exchange.id] = (
             exchange.channel,
@@ -48,7 +47,8 @@ class Usage:
             outcome,
             exchange.bytes_in,
             exchange.bytes_out,
-            *tokens,
+            None,
+            None,
         )
         if len(self._waiting) + len(self._sent) > KEPT:
             rows = self._sent or self._waiting
@@ -56,6 +56,12 @@ class Usage:
             self._lost += 1
             if self._lost % 10_000 == 1:
                 log.warning("usage rows dropped, the agent takes none lost=%s", self._lost)
+
+    def tokens(self, row_id: str, found: Tokens) -> None:
+        """Said of a row before it is sent."""
+        row = self._waiting.get(row_id)
+        if row is not None:
+            self._waiting[row_id] = (*row[:-2], *found)
 
     def batch(self) -> list[dict[str, Any]]:
         """Rows that were not sent yet, at most BATCH of them; they count as sent until `resend`."""

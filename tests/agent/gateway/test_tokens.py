@@ -9,16 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.gateway.tokens import KEPT, Tokens
+from agent.gateway import tokens
+from agent.gateway.tokens import KEPT, LET
 from tests.fakes.gateway_rig import Rig, run, secret
 from tests.fakes.stub_engine import SSE_HEAD, Seen, token
 
 
 def read(*pieces: bytes) -> tuple[int | None, int | None]:
-    tokens = Tokens()
+    kept: list[bytes] = []
     for piece in pieces:
-        tokens.add(piece)
-    return tokens.read()
+        tokens.keep(kept, piece)
+    assert len(kept) <= LET
+    assert all(len(piece) <= 2 * KEPT for piece in kept)
+    return tokens.read(kept)
 
 
 def event(content: dict[str, Any] | str, name: str = "") -> bytes:
