@@ -13,6 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from sqlalchemy import URL, Engine, create_engine, event, make_url, text
 from sqlalchemy.exc import ArgumentError, DisconnectionError
@@ -91,6 +92,11 @@ class Store:
             if connection.get_execution_options().get("write"):
                 connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({WRITE_LOCK})")
 
+        @event.listens_for(self.engine, "before_cursor_execute", retval=True)
+        def _text(_connection, _cursor, statement, parameters, _context, _many) -> tuple[str, Any]:
+            several = isinstance(parameters, list | tuple)
+            return statement, [_storable(p) for p in parameters] if several else _storable(parameters)
+
         @event.listens_for(self.engine, "checkin")
         def _back(_connection, record) -> None:
             record.info["since"] = time.monotonic()
@@ -139,6 +145,13 @@ class Store:
 
     def close(self) -> None:
         self.engine.dispose()
+
+
+def _storable(values: Any) -> Any:
+    """NUL, which an engine's last words may hold, is no text to PostgreSQL: its sign in its place."""
+    if not isinstance(values, dict) or not any(isinstance(v, str) and "\0" in v for v in values.values()):
+        return values
+    return {name: v.replace("\0", "\N{SYMBOL FOR NULL}") if isinstance(v, str) else v for name, v in values.items()}
 
 
 def driver_url(url: str) -> URL:

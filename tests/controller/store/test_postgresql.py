@@ -116,6 +116,13 @@ def test_names_are_sorted_as_on_sqlite(store: Store) -> None:
     assert human != found, "the suite's server sorts otherwise by itself, or this proves nothing"
 
 
+def test_an_engines_last_words_are_kept_whatever_they_hold(store: Store) -> None:
+    with store.write() as session:
+        session.add_all([User(id=f"w{n}", name=f"segfault\0at {n}", created_at=0) for n in range(3)])
+    with store.read() as session:
+        assert session.get_one(User, "w1").name == "segfault\u2400at 1"
+
+
 def test_the_epoch_grows_and_carries_the_databases_time(store: Store) -> None:
     first = planner_store.next_epoch(store, 5)
     assert planner_store.next_epoch(store, 5) == first + 1
