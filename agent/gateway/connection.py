@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import select
 import socket
 import struct
 from typing import TYPE_CHECKING, Any
@@ -230,7 +231,9 @@ class ClientConnection(asyncio.Protocol):
             return
         if self.transport.is_closing():
             return
-        if self.exchange is not None:
+        if not self.transport.is_reading() and self._has_gone():
+            self.transport.abort()
+        elif self.exchange is not None:
             self.exchange.check_client(now)
         elif self._head_size and now - self._head_begun > HEAD_SECONDS:
             self._refuse(Refusal(408, "request_timeout", "The request's head took too long."))
@@ -243,6 +246,13 @@ class ClientConnection(asyncio.Protocol):
             self.close()
 
     # below: how it is done
+
+    def _has_gone(self) -> bool:
+        """Whether the client has closed behind what is not read yet, for the engine takes no more of its body."""
+        peer = self.transport.get_extra_info("socket")
+        poll = select.poll()
+        poll.register(peer.fileno(), select.POLLRDHUP)
+        return bool(poll.poll(0))
 
     def _refuse(self, refusal: Refusal) -> None:
         if self._deaf:

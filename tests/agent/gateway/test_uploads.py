@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+import struct
 from typing import Any
 
 import pytest
@@ -165,5 +166,46 @@ def test_tiny_chunks_while_the_engine_is_dialled() -> None:
         assert (await read_answer(reader)).status == 200
         assert len(rig.engine.seen[0].json()["x"]) == 70_000 + tiny
         writer.close()
+
+    run(test)
+
+
+@pytest.mark.parametrize("how", ["reset", "closed"])
+def test_a_client_that_goes_while_the_engine_takes_no_more(how: str) -> None:
+    """Nothing is read from it then, so its end is looked for."""
+    path, kind, body = MODEL_FIRST["JSON"]
+    over = asyncio.Event()
+
+    async def deaf(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.transport.pause_reading()  # type: ignore[attr-defined]
+        await over.wait()
+        writer.close()
+
+    async def test(rig: Rig) -> None:
+        await rig.serve_default()
+        await rig.engine.stop()
+        server = await asyncio.start_unix_server(deaf, str(rig.engine.path))
+        client = socket.socket()
+        client.setblocking(False)
+        await rig.gateway.loop.sock_connect(client, ("127.0.0.1", rig.port))
+        data, sent = wire(path, kind, body * 4, False), 0
+        await rig.until(lambda: rig.gateway.connections)
+        (connection,) = rig.gateway.connections
+        while connection.transport.is_reading():
+            sent += client.send(data[sent : sent + 16_384])
+            await asyncio.sleep(0.001)
+        assert sent < len(data)
+        connection.check_idle(rig.gateway.loop.time())
+        assert rig.gateway.in_flight["main"] == 1
+        if how == "reset":
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        client.close()
+        await asyncio.sleep(0.05)
+        connection.check_idle(rig.gateway.loop.time())
+        await rig.drained()
+        assert not rig.gateway.connections
+        over.set()
+        server.close()
+        await rig.engine.start()
 
     run(test)
