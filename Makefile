@@ -3,7 +3,7 @@ SHELL := /bin/bash
 PY := .venv/bin/python
 export PYTHONDONTWRITEBYTECODE ?= 1
 
-.PHONY: help setup demo test test-fast test-hosts engine-parsers test-arguments test-vllm fuzz lint bench bench-scheduling bench-gateway bench-fleet bench-booking protos clean
+.PHONY: test-chaos help setup demo test test-fast test-hosts engine-parsers test-arguments test-vllm fuzz lint bench bench-scheduling bench-gateway bench-fleet bench-booking protos clean
 
 help: ## what there is to make
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 20
@@ -32,6 +32,9 @@ fuzz: setup ## the gateway under odd requests and odd engines, for FUZZ_SECONDS
 
 test-hosts: ## roll-out on real systemd hosts (comes with the roll-out)
 	@echo "0 passed, 0 failed, 0 skipped: the roll-out is not part of this version yet"
+
+test-chaos: setup ## agent, shim, engine, gateway and controller killed during 200 switches (CHAOS_SWITCHES, CHAOS_SEED)
+	CHAOS_SWITCHES=$(or $(CHAOS_SWITCHES),200) $(PY) -m pytest -s -q tests/system/test_kills.py -k random
 
 engine-parsers: setup ## vLLM for processors and SGLang's source in .parts/engines (3.5 GB), for the two below
 	$(PY) -m tests.arguments.install
