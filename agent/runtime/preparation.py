@@ -51,7 +51,9 @@ class Preparation:
                 return Trouble("cpu_fallback", f"{missing}; without it the engine would run on the processor")
             uuids = (await self._answer("the GPU driver", self._gpus.aside(self._look_at_gpus)))[0]
             engine = engines.get(launch.engine)
-            place = Place(model.path, (launch.model,), "check", socket=NOWHERE, gpu_uuids=uuids, projector=model.projector)
+            place = Place(
+                model.path, (launch.model,), "check", socket=NOWHERE, gpu_uuids=uuids, projector=model.projector
+            )
             prepared = self._prepare(engine, launch, place)
             command = engine.check_command(prepared)
             if command is None:

@@ -177,7 +177,6 @@ def check(call: Call) -> dict[str, Any]:
     _checked_env(body.env)
     with call.ctx.store.read() as session:
         sample = _sample(session, body)
-        hints = _hints(call, session, body.model, body.name, body.load_timeout_seconds, body.channel)
     prepared = _prepare(body.engine, tokens, body.env, body.model, sample)
     return {
         "command": list(prepared.command),
@@ -185,7 +184,6 @@ def check(call: Call) -> dict[str, Any]:
         "dropped": _dropped(prepared),
         "unknown": list(prepared.unknown),
         "needs_permission": list(prepared.needs_permission),
-        "hints": hints,
     }
 
 
@@ -282,26 +280,17 @@ def _full(call: Call, session: Session, row: Preset) -> dict[str, Any]:
 
 
 def _saved(call: Call, session: Session, row: Preset) -> dict[str, Any]:
-    return {
-        **_full(call, session, row),
-        "hints": _hints(call, session, row.model, row.name, row.load_timeout_seconds),
-    }
+    return {**_full(call, session, row), "hints": _hints(call, session, row)}
 
 
-def _hints(
-    call: Call, session: Session, model: str, name: str | None, own_one: float | None, channel: str | None = None
-) -> list[dict[str, str]]:
-    """Nodes on which loading would probably take longer than it may; only the one of `channel` where that is given."""
-    entry = models.find(session, model)
-    held = [node for _, node in entry.held] if entry else []
-    wanted = channel.partition("/")[0] if channel else None
+def _hints(call: Call, session: Session, row: Preset) -> list[dict[str, str]]:
+    """Nodes on which loading would probably take longer than it may."""
+    entry = models.find(session, row.model)
     found = []
-    for node in held:
-        if wanted is not None and node.name != wanted:
-            continue
-        seconds = load_seconds(session, node.id, model, name, view.speed(call.ctx.settings, node))
-        hint = load_timeout_hint(seconds, view.load_timeout(own_one, call.ctx.settings, node), node.name)
-        if hint is not None:
+    for _, node in entry.held if entry else ():
+        seconds = load_seconds(session, node.id, row.model, row.name, view.speed(call.ctx.settings, node))
+        limit = view.load_timeout(row.load_timeout_seconds, call.ctx.settings, node)
+        if hint := load_timeout_hint(seconds, limit, node.name):
             found.append({"code": hint.code, "message": str(hint)})
     return found[:5]
 
