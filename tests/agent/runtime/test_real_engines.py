@@ -157,3 +157,25 @@ def test_load_time_out_and_wrong_name(folder: Path) -> None:
         assert r.logs.launches()[0].failed, "given up is failed, though it was stopped"
 
     asyncio.run(story())
+
+
+@pytest.mark.llama_server
+def test_llama_server_is_seen_to_be_alive(llama: Any) -> None:
+    async def story() -> None:
+        p = await start(llama, "-c", "256", "-np", "1", model="tiny")
+        await until_ready(llama, p, 30)
+        vitals = llama.vitals(p)
+        try:
+            assert await vitals.health() == ("ok", "")
+            assert await vitals.works(), "the first look cannot know"
+            assert await vitals.ask_small() == ("answered", "")
+            await asyncio.sleep(1.0)
+            await vitals.works()
+            await asyncio.sleep(2.0)
+            assert not await vitals.works(), "it idles"
+            assert await vitals.new_device_error() == ""
+        finally:
+            await vitals.close()
+        assert await llama.stop(p, 10.0)
+
+    asyncio.run(story())
