@@ -47,6 +47,7 @@ class Runner:
         logger.propagate = False
 
     def close(self) -> None:
+        self.world.loop.close()
         logger = logging.getLogger("agent.gateway")
         logger.removeHandler(self.failures)
         logger.setLevel(logging.NOTSET)

@@ -9,6 +9,7 @@ import asyncio
 import hashlib
 import heapq
 import itertools
+import socket
 from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -60,8 +61,13 @@ class Loop:
         self.soon: deque[Handle] = deque()
         self.dialled: list[Line] = []
         self.refuses = False
+        self.quiet, self._other = socket.socketpair()  # what stands for every transport's socket: nothing happens there
         self._timers: list[tuple[float, int, Handle]] = []
         self._count = itertools.count()
+
+    def close(self) -> None:
+        self.quiet.close()
+        self._other.close()
 
     def time(self) -> float:
         return self.now
@@ -161,7 +167,7 @@ class Line:
         return 0
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        return ("192.0.2.1", 1) if name == "peername" else default
+        return {"peername": ("192.0.2.1", 1), "socket": self._loop.quiet}.get(name, default)
 
     # what the other side does
 
