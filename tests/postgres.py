@@ -1,7 +1,7 @@
 """A PostgreSQL server of the suite's own: a Unix socket in a private folder, nothing synced to disk, one a run.
 
 The first test worker that wants it starts it, the others find it in the run's shared folder; the run's own process
-ends it by its id (tests/conftest.py). A test gets a database that nobody else uses meanwhile: a copy of a migrated one
+ends it by its id (tests/conftest.py), or a keeper where that process was killed. A test gets a database that nobody else uses meanwhile: a copy of a migrated one
 (some 300 files: a third of a second), or the worker's own, emptied (a hundredth).
 """
 
@@ -14,6 +14,7 @@ import pwd
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
@@ -45,6 +46,18 @@ FIRST_ROWS = (
     "INSERT INTO leader (id, epoch, holder, renewed_at) VALUES (1, 0, '', 0); "
     "INSERT INTO revision (id, number) VALUES (1, 0)"
 )
+# Beside the server: ends it and removes its folder when the run's process is gone without a word (killed, timed out).
+KEEPER = """
+import os, select, shutil, signal, sys
+run, server = (os.pidfd_open(int(pid)) for pid in sys.argv[1:3])
+poll = select.poll()
+for each in (run, server):
+    poll.register(each, select.POLLIN)
+if server not in dict(poll.poll()):
+    signal.pidfd_send_signal(server, signal.SIGQUIT)
+    select.select([server], [], [], 30)
+    shutil.rmtree(sys.argv[3], ignore_errors=True)
+"""
 _names = itertools.count(1)
 
 
@@ -142,6 +155,9 @@ def _start(binaries: Path, state: Path, settings: Mapping[str, str]) -> PostgreS
             stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=env, cwd=folder, start_new_session=True, **who,
         )  # fmt: skip
     state.write_text(json.dumps({"folder": str(folder), "pid": process.pid}))
+    run = os.getppid() if "PYTEST_XDIST_WORKER" in os.environ else os.getpid()
+    keeper = [sys.executable, "-c", KEEPER, str(run), str(process.pid), str(folder)]
+    subprocess.Popen(keeper, stdin=subprocess.DEVNULL, cwd="/", start_new_session=True)
     server = PostgreSQL(folder, process.pid)
 
     def ready() -> bool:
