@@ -1,8 +1,9 @@
 """A PostgreSQL server of the suite's own: a Unix socket in a private folder, nothing synced to disk, one a run.
 
 The first test worker that wants it starts it, the others find it in the run's shared folder; the run's own process
-ends it by its id (tests/conftest.py), or a keeper where that process was killed. A test gets a database that nobody else uses meanwhile: a copy of a migrated one
-(some 300 files: a third of a second), or the worker's own, emptied (a hundredth).
+ends it by its id (tests/conftest.py), a keeper where that process was killed. A test gets a database that nobody else
+uses meanwhile: a copy of a migrated one (some 300 files: a third of a second), or the worker's own, emptied (a
+hundredth).
 """
 
 from __future__ import annotations
