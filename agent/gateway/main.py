@@ -100,9 +100,8 @@ async def serve(
     load_saved(gateway, state_dir)
     gateway.usage.find(state_dir / "gateway")
     link = loop.create_task(keep_linked(gateway, run_dir / "agent.sock"))
-    await _wait(
-        gateway.agent_tried, LINK_SECONDS
-    )  # a barrier that is under way must know of us before we let anybody in
+    await _wait(gateway.agent_tried, LINK_SECONDS)  # a barrier under way must know of us before anybody is let in
+    end = _End(loop)
     servers = []
     for name, each in sockets.items():
         if name.startswith(METRICS):
@@ -113,7 +112,6 @@ async def serve(
     watch = [loop.create_task(tls.watch())] if tls is not None else []
     gc.freeze()  # what is there now stays; requests leave few cycles, so they are looked for seldom
     gc.set_threshold(20_000, 20, 50)
-    end = _End(loop)
     offer = None
     if board is None:
         loop.add_signal_handler(signal.SIGUSR2, start_successor)

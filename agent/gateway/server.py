@@ -38,6 +38,7 @@ BODY_LIMIT = 64 * 1024 * 1024
 TICK_SECONDS = 0.5  # expired keys, access log, usage
 SWEEP_SECONDS = 5.0  # idle connections, engines that say nothing
 ENGINE_IDLE_SECONDS = 3600.0  # of an engine, before it is given up on
+LAST_HANDSHAKE_SECONDS = 1.0  # of a connection that was accepted before that
 LAST_REQUEST_SECONDS = 3.0  # for a connection without one, when another process accepts already
 MOST_ANSWERS = 2000  # before their tokens are read
 MOST_BATCHES = 10  # of usage rows in one tick
@@ -280,8 +281,12 @@ class Gateway:
             connection.close_if_idle()
 
     async def wait_empty(self) -> None:
-        """Returns when no connection is left (call after `stop_accepting`)."""
-        while self.connections:
+        """Returns when no connection is left (call after `stop_accepting`); where another process has taken over, also
+        when none has come out of a handshake for a while."""
+        last = self.loop.time()
+        while self.connections or (not self.refusing and self.loop.time() - last < LAST_HANDSHAKE_SECONDS):
+            if self.connections:
+                last = self.loop.time()
             await asyncio.sleep(0.05)
 
     async def hand_over_usage(self, seconds: float) -> None:

@@ -225,7 +225,9 @@ def test_streams_go_on_in_the_old_one_and_are_counted_with_the_new_ones(node: No
         await Rig.until(lambda: node.agent.in_flight("main") == 2)
         assert await node.agent.close("main") == 2, "summed over both"
         assert (await node.ask()).code == "model_switching"
-        assert 'slotserve_gateway_in_flight{channel="main"} 2' in await node.metrics()
+        async with asyncio.timeout(5):  # one is told of the other's a moment later
+            while 'slotserve_gateway_in_flight{channel="main"} 2' not in await node.metrics():
+                await asyncio.sleep(0.01)
         for _ in range(50):
             await asyncio.wait_for(first.readuntil(b"\n\n"), 5)
         assert old.alive()
@@ -286,8 +288,12 @@ def test_the_old_one_goes_on_where_the_new_one_fails(node: Node) -> None:
 
 def test_a_signal_starts_the_successor(node: Node) -> None:
     async def test() -> None:
-        old = node.gateway()
+        systemd = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        systemd.bind(str(node.folder / "notify"))
+        systemd.settimeout(5)
+        old = node.gateway(NOTIFY_SOCKET=str(node.folder / "notify"))
         await node.up()
+        assert systemd.recv(100) == b"READY=1\nMAINPID=%d\n" % old.pid
         async with Load(node).running() as load:
             await load.more(10)
             old.signal(signal.SIGUSR2)
@@ -295,6 +301,8 @@ def test_a_signal_starts_the_successor(node: Node) -> None:
             await load.more(30)
         assert load.problems == []
         (link,) = node.agent._links
+        assert systemd.recv(100) == b"READY=1\nMAINPID=%d\n" % link.pid, "the service's main process is the new one"
+        systemd.close()
         os.kill(link.pid, signal.SIGTERM)
         await Rig.until(lambda: not pid_alive(link.pid), 10)
 
