@@ -98,7 +98,8 @@ async def serve(
         cors=Cors(settings.gateway_cors_origins),
     )
     load_saved(gateway, state_dir)
-    gateway.usage.find(state_dir / "gateway")
+    gateway.usage_folder = state_dir / "gateway"
+    gateway.usage.find(gateway.usage_folder)
     link = loop.create_task(keep_linked(gateway, run_dir / "agent.sock"))
     await _wait(gateway.agent_tried, LINK_SECONDS)  # a barrier under way must know of us before anybody is let in
     end = _End(loop)

@@ -12,6 +12,7 @@ import os
 import secrets
 from collections.abc import Callable, Mapping
 from itertools import count
+from pathlib import Path
 from time import monotonic
 from typing import Any
 
@@ -72,6 +73,7 @@ class Gateway:
         self.keys = Keys()
         self.clock = Clock()
         self.usage = Usage()
+        self.usage_folder: Path | None = None  # where gateways leave what nobody has taken
         self.limits = Limits()
         self.in_flight: dict[str, int] = {}
         self.in_flight_elsewhere: dict[str, int] = {}  # in the other gateway processes, as the agent says
@@ -224,6 +226,8 @@ class Gateway:
         """The agent is there: it is told who this is and what runs."""
         self.send = send
         self.usage.resend()
+        if self.usage_folder is not None:  # of gateways that have ended while the agent was away
+            self.usage.find(self.usage_folder)
         send({"type": "hello", "pid": os.getpid(), "gateway_id": self.id, "version": VERSION})
         self._send_counts()
 

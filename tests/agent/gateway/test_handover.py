@@ -286,6 +286,27 @@ def test_the_old_one_goes_on_where_the_new_one_fails(node: Node) -> None:
     go(node, test)
 
 
+def test_rows_that_an_old_one_leaves_are_handed_over_by_the_new_one(node: Node) -> None:
+    async def test() -> None:
+        old = node.gateway()
+        await node.up()
+        await node.agent.close_server()
+        assert (await node.ask()).status == 200
+        new = node.gateway()
+        assert await asyncio.to_thread(old.wait, 20) == 0
+        assert (await node.ask()).status == 200
+        assert len(list((node.folder / "state" / "gateway").glob("usage-*.json"))) == 1
+        node.agent = node.new_agent()
+        await node.start_agent()
+        await Rig.until(lambda: len(node.rows) >= 2)
+        await asyncio.sleep(0.7)
+        assert len({r["id"] for r in node.rows}) == len(node.rows) == 2
+        assert not list((node.folder / "state" / "gateway").glob("usage-*.json"))
+        assert new.alive()
+
+    go(node, test)
+
+
 def test_a_signal_starts_the_successor(node: Node) -> None:
     async def test() -> None:
         systemd = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
