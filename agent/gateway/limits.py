@@ -88,7 +88,7 @@ class Limits:
             return self._refuse(
                 channel,
                 most_with_key,
-                f"{running[who]} requests with this key run on channel {channel}, and no more are allowed at once.",
+                f"{_requests(running[who])} with this key on channel {channel}, and no more are allowed at once.",
             )
         if not most:
             return None
@@ -151,3 +151,7 @@ class Limits:
     def _refuse(self, channel: str, places: float, words: str) -> Refusal:
         after = math.ceil(self._seconds.get(channel, 1.0) / places)
         return Refusal(429, CODE, f"{words} Try again shortly.", retry_after=max(1, min(int(LONGEST_WAIT), after)))
+
+
+def _requests(number: int) -> str:
+    return "1 request runs" if number == 1 else f"{number} requests run"

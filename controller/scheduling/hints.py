@@ -83,7 +83,11 @@ def load_timeout_hint(load: Seconds, load_timeout: Seconds, where: str = "") -> 
     """Where a load will probably take longer than it may: every try would be given up. `where`: the node, if not clear."""
     if load <= load_timeout:
         return None
-    values: dict[str, str | int | float] = {"seconds": math.ceil(load), "limit": math.floor(load_timeout), "node": where}
+    values: dict[str, str | int | float] = {
+        "seconds": math.ceil(load),
+        "limit": math.floor(load_timeout),
+        "node": where,
+    }
     on = "On %(node)s it" if where else "It"
     text = (
         f"{on} will take about %(seconds)d s to load, but is given up after %(limit)d s: give the preset a longer "
