@@ -52,7 +52,7 @@ def test_with_one_key() -> None:
     channel = Channel(with_key=2)
     assert [bool(channel.begin("ann")) for _ in range(3)] == [False, False, True]
     assert channel.begin("ann", 2) is None, "another key"
-    assert channel.begin("ann").message.startswith("2 requests with this key run on channel c")  # type: ignore[union-attr]
+    assert channel.begin("ann").message.startswith("2 requests run with this key on channel c")  # type: ignore[union-attr]
     channel.end("ann")
     assert channel.begin("ann") is None
 
