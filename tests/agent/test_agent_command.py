@@ -231,7 +231,13 @@ def test_the_engine_of_a_channel_that_is_no_longer_declared_is_stopped(tmp_path:
         for stopped_by in ("agent", "command"):
             path = node_file(tmp_path)
             with agent(tmp_path):
-                wait_for(lambda: controller.live.channel("n1", "main").phase == "ready", what="the engine is ready")
+
+                def running() -> bool:
+                    """Ready by this agent's own word: the controller still has what the last one said."""
+                    channel = controller.live.channel("n1", "main")
+                    return channel.phase == "ready" and psutil.pid_exists(channel.engine_pid)
+
+                wait_for(running, what="the engine is ready")
                 pid = controller.live.channel("n1", "main").engine_pid
             assert psutil.pid_exists(pid)
             path.write_text(path.read_text().replace('name = "main"', 'name = "renamed"'))
