@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 from pathlib import Path
 from typing import Any
+
+from agent.files import write_private
 
 log = logging.getLogger(__name__)
 
 
 def write_json(path: Path, value: Any) -> None:
     """Whole or not at all. Not synced: after a power cut another boot id makes all of it void."""
-    tmp = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    with open(os.open(tmp, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as f:
-        json.dump(value, f)
-    tmp.rename(path)
+    write_private(path, json.dumps(value).encode(), sync=False)
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
