@@ -42,6 +42,12 @@ class User(Base):
     zone: Mapped[str | None] = mapped_column(String(64))
     created_at: Mapped[int] = mapped_column(BigInteger)
     disabled_at: Mapped[int | None] = mapped_column(BigInteger)
+    # "issuer|subject" of the identity provider.
+    subject: Mapped[str | None] = mapped_column(Text, index=True, unique=True)
+    # Which events reach the person by which way: {kind: [way, …]}; a kind that is missing takes the defaults.
+    notify: Mapped[dict[str, Any]] = mapped_column(default=dict, server_default="{}")
+    # Grows when every session of the person is to end (signed out everywhere, new password, disabled).
+    session_epoch: Mapped[int] = mapped_column(Integer, default=0, server_default="0")
 
 
 class ApiKey(Base):
@@ -64,6 +70,11 @@ class Node(Base):
     created_at: Mapped[int] = mapped_column(BigInteger)
     removed_at: Mapped[int | None] = mapped_column(BigInteger)
     cordoned: Mapped[bool] = mapped_column(Boolean, default=False)
+    cordon_reason: Mapped[str] = mapped_column(Text, default="", server_default="")
+    drain_until: Mapped[int | None] = mapped_column(BigInteger)  # cordoned until then; NULL: until somebody lifts it
+    public_key: Mapped[str | None] = mapped_column(
+        Text
+    )  # PEM of its last certificate's key: proves a node that was off
     certificate_serial: Mapped[str | None] = mapped_column(String(64))  # of its newest enrolment
     version: Mapped[str | None] = mapped_column(String(64))
     last_seen_at: Mapped[int | None] = mapped_column(BigInteger)  # written on connect and disconnect only
@@ -176,6 +187,12 @@ class Reservation(Base):
     booked_by: Mapped[str] = mapped_column(String(32))
     note: Mapped[str] = mapped_column(Text, default="")
     participants: Mapped[list[Any]] = mapped_column(default=list)  # user ids
+    series_id: Mapped[str | None] = mapped_column(String(32), index=True)  # the repeated booking it is one of
+    # Held by the administrators and shown as maintenance; an exclusive booking in every other respect.
+    maintenance: Mapped[bool] = mapped_column(Boolean, default=False, server_default=text("false"))
+    problem: Mapped[str] = mapped_column(
+        Text, default="", server_default=""
+    )  # node or channel lost, in words; "": none
     version: Mapped[int] = mapped_column(Integer, default=1)
     created_at: Mapped[int] = mapped_column(BigInteger)
     approved_at: Mapped[int | None] = mapped_column(BigInteger)
@@ -235,6 +252,107 @@ class Notification(Base):
     read_at: Mapped[int | None] = mapped_column(BigInteger)
 
 
+class Outbox(Base):
+    """One message on its way to one place outside; written with the change it tells of, sent after commit, once.
+
+    `event_id`, `way` and `address` make one message of an event. `due_at` grows with each failed attempt.
+    """
+
+    __tablename__ = "outbox"
+    __table_args__ = (
+        Index("outbox_event_way", "event_id", "way", "address", unique=True),
+        Index("outbox_state_due", "state", "due_at"),
+    )
+    id: Mapped[str] = mapped_column(String(32), primary_key=True, default=new_id)
+    event_id: Mapped[str] = mapped_column(String(96))
+    user_id: Mapped[str | None] = mapped_column(ForeignKey("users.id"), index=True)
+    kind: Mapped[str] = mapped_column(String(32))
+    way: Mapped[str] = mapped_column(String(16))  # email webhook chat
+    address: Mapped[str] = mapped_column(String(200))  # an e-mail address, or the id of a notification target
+    payload: Mapped[dict[str, Any]] = mapped_column(default=dict)
+    state: Mapped[str] = mapped_column(String(16), default="waiting")  # waiting sent failed dropped
+    created_at: Mapped[int] = mapped_column(BigInteger)
+    due_at: Mapped[int] = mapped_column(BigInteger)
+    attempts: Mapped[int] = mapped_column(Integer, default=0)
+    sent_at: Mapped[int | None] = mapped_column(BigInteger)
+    error: Mapped[str] = mapped_column(Text, default="")
+
+
+class NotificationTarget(Base):
+    """A webhook or a chat service that messages go to: a person's own, or everybody's (`user_id` NULL, administrators')."""
+
+    __tablename__ = "notification_targets"
+    id: Mapped[str] = mapped_column(String(32), primary_key=True, default=new_id)
+    user_id: Mapped[str | None] = mapped_column(ForeignKey("users.id"), index=True)
+    name: Mapped[str] = mapped_column(String(200))
+    way: Mapped[str] = mapped_column(String(16))  # webhook chat
+    url: Mapped[str] = mapped_column(Text)  # holds the service's secret: shown masked only
+    secret: Mapped[str | None] = mapped_column(Text)  # signs webhooks
+    kinds: Mapped[list[Any]] = mapped_column(default=list)  # of events; empty: all
+    created_at: Mapped[int] = mapped_column(BigInteger)
+    disabled_at: Mapped[int | None] = mapped_column(BigInteger)
+
+
+class SlotWatch(Base):
+    """Tell me when a slot gets free: looked at when a booking ends, is cancelled or is moved."""
+
+    __tablename__ = "slot_watches"
+    id: Mapped[str] = mapped_column(String(32), primary_key=True, default=new_id)
+    user_id: Mapped[str] = mapped_column(ForeignKey("users.id"), index=True)
+    kind: Mapped[str] = mapped_column(String(16))
+    model: Mapped[str | None] = mapped_column(Text)
+    preset: Mapped[str | None] = mapped_column(Text)
+    channel_id: Mapped[str | None] = mapped_column(String(32))  # NULL: any that fits
+    minutes: Mapped[int] = mapped_column(Integer)
+    not_before: Mapped[int] = mapped_column(BigInteger)
+    not_after: Mapped[int] = mapped_column(BigInteger)
+    created_at: Mapped[int] = mapped_column(BigInteger)
+    told_at: Mapped[int | None] = mapped_column(BigInteger)
+    cancelled_at: Mapped[int | None] = mapped_column(BigInteger)
+
+
+class Series(Base):
+    """A repeated booking: what was asked for; its occurrences are reservations of their own."""
+
+    __tablename__ = "series"
+    id: Mapped[str] = mapped_column(String(32), primary_key=True, default=new_id)
+    rule: Mapped[dict[str, Any]] = mapped_column(default=dict)  # {every, days, until | count, zone, skipped: […]}
+    created_by: Mapped[str] = mapped_column(String(32))
+    created_at: Mapped[int] = mapped_column(BigInteger)
+
+
+class SecretLink(Base):
+    """A secret, revocable address: an iCal feed (of a person or a channel) or the wall display. Only the hash is kept."""
+
+    __tablename__ = "secret_links"
+    id: Mapped[str] = mapped_column(String(32), primary_key=True, default=new_id)
+    kind: Mapped[str] = mapped_column(String(16))  # feed wall
+    user_id: Mapped[str] = mapped_column(ForeignKey("users.id"), index=True)  # whose eyes it looks with
+    channel_id: Mapped[str | None] = mapped_column(ForeignKey("channels.id"))  # NULL: the person's own bookings
+    name: Mapped[str] = mapped_column(String(200), default="")
+    prefix: Mapped[str] = mapped_column(String(24))
+    sha256: Mapped[str] = mapped_column(String(64), unique=True)
+    created_at: Mapped[int] = mapped_column(BigInteger)
+    revoked_at: Mapped[int | None] = mapped_column(BigInteger)
+    last_used_at: Mapped[int | None] = mapped_column(BigInteger)
+
+
+class ChannelState(Base):
+    """What a channel did and since when: one row a change, never a heartbeat. Hours by state and the strip chart read it."""
+
+    __tablename__ = "channel_states"
+    __table_args__ = (Index("channel_states_channel_at", "channel_id", "at"),)
+    id: Mapped[str] = mapped_column(String(32), primary_key=True, default=new_id)
+    channel_id: Mapped[str] = mapped_column(ForeignKey("channels.id"))
+    at: Mapped[int] = mapped_column(BigInteger)
+    phase: Mapped[str] = mapped_column(String(16))
+    model: Mapped[str | None] = mapped_column(Text)  # what runs or is being loaded
+    preset: Mapped[str | None] = mapped_column(Text)
+    fallback: Mapped[bool] = mapped_column(Boolean, default=False)
+    reservation_id: Mapped[str | None] = mapped_column(String(32))
+    reason: Mapped[str] = mapped_column(Text, default="")  # of a failure
+
+
 class Audit(Base):
     __tablename__ = "audit"
     id: Mapped[str] = mapped_column(String(32), primary_key=True, default=new_id)
@@ -274,6 +392,8 @@ class Leader(Base):
     epoch: Mapped[int] = mapped_column(BigInteger)
     holder: Mapped[str] = mapped_column(Text)
     renewed_at: Mapped[int] = mapped_column(BigInteger)
+    address: Mapped[str] = mapped_column(Text, default="", server_default="")  # the holder's, for the other controllers
+    fleet_address: Mapped[str] = mapped_column(Text, default="", server_default="")  # where agents find it
 
 
 class Revision(Base):
