@@ -29,7 +29,7 @@ class Process:
     host: str
     port: int
     engine_key: str
-    served_name: str  # the catalogue name: what `model` must say upstream
+    served_name: str  # the catalogue name as the engine can take it: what `model` must say upstream
     unique_name: str  # compared with /v1/models, so that an orphan can never pass as the new engine
     was_ready: bool = False  # adopted: it had been ready before
 

@@ -179,7 +179,7 @@ class LlamaCpp:
 
     def served_names(self, place: Place) -> tuple[str, ...]:
         """The names as the engine will show them: a comma separates names there, so it cannot be part of one."""
-        return tuple(dict.fromkeys(name.replace(",", "_").strip() for name in place.served_names))
+        return tuple(dict.fromkeys(name.replace(",", "_").strip() or "_" for name in place.served_names))
 
     def _ours(self, args: Sequence[str], place: Place) -> tuple[str, ...]:
         """Ours, last. `--offline` leads on purpose: an unknown option at the end of a preset's may take one value, and

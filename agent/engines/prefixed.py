@@ -132,6 +132,11 @@ def values(options: Options, args: Sequence[str]) -> dict[str, str]:
     return found
 
 
+def served(name: str) -> str:
+    """A name as argparse can take it: of `--name=--` it makes an empty list."""
+    return "--~" if name == "--" else name
+
+
 def suggest(options: Options, flag: str) -> str | None:
     """The option that an unknown one was probably meant to be."""
     close = difflib.get_close_matches(_normal(options, flag.partition("=")[0]), options.counts, n=1, cutoff=0.75)

@@ -98,7 +98,7 @@ class Sglang:
         preset = prefixed.sort_out(OPTIONS, args)
         made, env_dropped, env_permissioned = engine_environment(env, inherited, node_env, place)
         serve = () if program and program[-1] in ("serve", "sglang.launch_server") else ("serve",)
-        names = ("--served-model-name", place.served_names[0]) if place.served_names else ()
+        names = tuple(f"--served-model-name={name}" for name in self.served_names(place))
         ours = (*names, "--host", place.host, "--port", str(place.port), f"--api-key={place.engine_key}")
         return Prepared(
             command=(*program, *serve, "--model-path", place.model_path, *preset.kept, *ours),
@@ -110,8 +110,9 @@ class Sglang:
         )
 
     def served_names(self, place: Place) -> tuple[str, ...]:
-        """The names as the engine will show them: the catalogue name alone."""
-        return place.served_names[:1]
+        """The names as the engine will show them: the catalogue name alone, and no `:` in it (it would part a model from
+        its adapter)."""
+        return tuple(prefixed.served(name.replace(":", "_")) for name in place.served_names[:1])
 
     def check_command(self, prepared: Prepared) -> tuple[str, ...] | None:
         """SGLang has no quick way to look at arguments alone."""

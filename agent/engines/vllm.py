@@ -107,9 +107,8 @@ class Vllm:
         made = {**OFFLINE, **made, "VLLM_API_KEY": place.engine_key}
         serve = () if tuple(program)[-1:] == ("serve",) else ("serve",)
         where = ("--uds", place.socket) if place.socket else ("--host", place.host, "--port", str(place.port))
-        names = ("--served-model-name", *place.served_names) if place.served_names else ()
         return Prepared(
-            command=(*program, *serve, place.model_path, *preset.kept, *names, *where),
+            command=(*program, *serve, place.model_path, *preset.kept, *self._names(place), *where),
             env=made,
             dropped=(*preset.dropped, *env_dropped),
             unknown=preset.unknown,
@@ -118,8 +117,17 @@ class Vllm:
         )
 
     def served_names(self, place: Place) -> tuple[str, ...]:
-        """The names as the engine will show them."""
-        return place.served_names
+        """The names as the engine will show them: the catalogue name alone where one begins with `-`."""
+        names = tuple(prefixed.served(name) for name in place.served_names)
+        return names[:1] if any(name.startswith("-") for name in names) else names
+
+    def _names(self, place: Place) -> tuple[str, ...]:
+        """Several values cannot stand behind `=`, and without it one that begins with `-` would be an option. With one
+        name the start is known by its key, as SGLang's is."""
+        names = self.served_names(place)
+        if len(names) == 1:
+            return (f"--served-model-name={names[0]}",)
+        return ("--served-model-name", *names) if names else ()
 
     def check_command(self, prepared: Prepared) -> tuple[str, ...] | None:
         """vLLM has no quick way to look at arguments alone: importing it takes longer than most starts are worth."""

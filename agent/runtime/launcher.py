@@ -133,6 +133,7 @@ class ChannelRuntime:
         await self._clear_old()
         launch_id = f"{now:013d}-{secrets.token_hex(4)}"
         place, prepared, used = await self._preparation.prepare(launch, launch_id)
+        names = engines.get(launch.engine).served_names(place)
         process = Process(
             launch_id=launch_id,
             identity=launch.identity,
@@ -146,9 +147,8 @@ class ChannelRuntime:
             host=place.host,
             port=place.port,
             engine_key=place.engine_key,
-            served_name=place.served_names[0],
-            # An engine that takes one name only is told apart by its key.
-            unique_name=next((n for n in place.served_names[1:] if any(n in c for c in prepared.command)), ""),
+            served_name=names[0],
+            unique_name=names[1] if len(names) > 1 else "",  # with one name only it is told apart by its key
         )
         extra = {"args": list(launch.args), "reservation_id": reservation_id, "gpu_used": used}
         self._make_room(process, reservation_id)

@@ -16,6 +16,22 @@ NONSENSE = (
     *("--frobnicate", "--frob=1", "--", "-", "", " ", "-1", "-0.5", "-.5", "--=", "--=x", "--.x", "-x", "word", "@/etc/x"),
     *("- a.b", "--a b", "-n 2", "--port 9", "--model /x", "--é", "-O", "-O3", "-Ofast", "-O.x", "--no-", "--no-port", "serve"),
 )  # fmt: skip
+# What a file or a folder may be called: the catalogue name, and part of the path.
+ODD_NAMES = (
+    *("-foo", "-1", "-", "--", "--port", "--model", "-O3", "-dp", "-a.b", "-a=b", "--a.b=c", "-foo bar", " -x", "a b", " a "),
+    *("'q'", '"q"', "q'", "a=b", "a:b", "a,b", "é", "模型", "😀", "x" * 250, "@/etc/passwd", "a\nb", "$HOME", "%s", "{}", "\\", "*"),
+)  # fmt: skip
+
+
+def name(number: int) -> str:
+    """The catalogue name that goes with a list: an odd one in three of ten."""
+    rng = random.Random(f"name {number}")
+    way = rng.random()
+    if way < 0.2:
+        return rng.choice(ODD_NAMES)
+    if way < 0.3:
+        return "".join(rng.choices("-=.:@ '\"\\_~aZé😀", k=rng.randint(1, 6)))
+    return "q/w"
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +40,7 @@ class Drawn:
 
     args: tuple[str, ...]
     clean: bool
+    name: str = "q/w"
 
 
 class Lists:
@@ -49,7 +66,7 @@ class Lists:
                 args += self._fine(rng)
         if not clean and rng.random() < 0.3:
             rng.shuffle(args)
-        return Drawn(tuple(args), clean)
+        return Drawn(tuple(args), clean, name(number))
 
     def _fine(self, rng: random.Random) -> list[str]:
         """A harmless option with a value that its own parser takes."""

@@ -17,7 +17,7 @@ from agent.engines.base import Place, unique_name
 from agent.engines.llamacpp import OWNED, LlamaCpp
 from controller.cli.demo_parts import LlamaServer, find_llama_server
 from tests.arguments.compare import Outcome
-from tests.arguments.lists import Drawn
+from tests.arguments.lists import Drawn, name
 
 ENGINE = LlamaCpp()
 FINE = {
@@ -97,7 +97,7 @@ def draw(number: int) -> Drawn:
             args += _fine(rng)
     if not clean and rng.random() < 0.3:
         rng.shuffle(args)
-    return Drawn(tuple(args), clean)
+    return Drawn(tuple(args), clean, name(number))
 
 
 def _fine(rng: random.Random) -> list[str]:
@@ -127,8 +127,8 @@ def _first(spelling: str) -> str:
 
 def _try(server: LlamaServer, number: int, home: str) -> Run:
     drawn = draw(number)
-    names = ("cat/tiny", unique_name("cat/tiny", "1"))
-    place = Place("/models/q.gguf", names, "key", socket="/run/slotserve/e.sock", home=home, tmpdir=home)
+    names = (drawn.name, unique_name(drawn.name, "1"))
+    place = Place(f"/models/{drawn.name}.gguf", names, "key", socket="/run/slotserve/e.sock", home=home, tmpdir=home)
     prepared = ENGINE.prepare(server.command, drawn.args, {}, place, dict(os.environ), server.env)
     done = subprocess.run(
         ENGINE.check_command(prepared), env=prepared.env, capture_output=True, text=True, errors="replace", timeout=60

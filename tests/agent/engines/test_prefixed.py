@@ -3,17 +3,20 @@
 
 from __future__ import annotations
 
+import argparse
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.engines import can_load, choose, get, names, prefixed, sglang, vllm
-from agent.engines.base import Ended, Place, Prepared
+from agent.engines.base import Ended, Place, Prepared, unique_name
+from tests.arguments.lists import ODD_NAMES
 
 SOCKET = Place("/models/q", ("q/w", "q/w~1"), "KEY", socket="/run/a.sock")
 PORT = Place("/models/q", ("q/w", "q/w~1"), "KEY", port=4001)
 VLLM_OURS = ("--served-model-name", "q/w", "q/w~1", "--uds", "/run/a.sock")
-SGLANG_OURS = ("--served-model-name", "q/w", "--host", "127.0.0.1", "--port", "4001", "--api-key=KEY")
+SGLANG_OURS = ("--served-model-name=q/w", "--host", "127.0.0.1", "--port", "4001", "--api-key=KEY")
 
 
 def prepare(engine: str, args: list[str]) -> Prepared:
@@ -364,3 +367,24 @@ def test_vllm_has_a_short_folder_for_its_sockets() -> None:
     for tmpdir, base in (("/t" * 35, None), ("/t" * 36, "/run")):
         place = Place("/models/q", ("q/w",), "KEY", socket="/run/a.sock", tmpdir=tmpdir)
         assert get("vllm").prepare(("vllm",), (), {}, place, {}).env.get("VLLM_RPC_BASE_PATH") == base
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang"])
+@given(name=st.text(st.characters(codec="utf-8", exclude_characters="\0/"), min_size=1) | st.sampled_from(ODD_NAMES))
+def test_whatever_a_model_is_called_argparse_reads_its_name(engine: str, name: str) -> None:
+    """Names are those of files and folders: they may begin with `-`, or be an option of the engine's."""
+    folder = "/models/" + name
+    where = {"socket": "/run/a.sock"} if engine == "vllm" else {"port": 4001}
+    place = Place(folder, (name, unique_name(name, "1")), "KEY", **where)
+    command = get(engine).prepare((engine,), ["--max-num-seqs", "1"], {}, place, {}).command
+    parser = argparse.ArgumentParser()
+    parser.add_argument("model", nargs="?") if engine == "vllm" else parser.add_argument("--model-path")
+    parser.add_argument("--served-model-name", nargs="+" if engine == "vllm" else None)
+    for option in ("--uds", "--host", "--port", "--api-key", "--max-num-seqs", "-O", "-dp"):
+        parser.add_argument(option)
+    read = parser.parse_args(command[2:])
+    assert (read.model if engine == "vllm" else read.model_path) == folder
+    shown = get(engine).served_names(place)
+    assert read.served_model_name == (list(shown) if engine == "vllm" else shown[0])
+    assert shown[0] == name or name == "--" or (engine == "sglang" and ":" in name)
+    assert engine == "sglang" or len(shown) == 2 or any(n.startswith("-") for n in place.served_names)

@@ -22,8 +22,8 @@ pytestmark = pytest.mark.llama_server
 ENGINE = LlamaCpp()
 
 
-def prepare(server: LlamaServer, args: Sequence[str], folder: Path, model: Path) -> Prepared:
-    names = ("cat/tiny", unique_name("cat/tiny", "1"))
+def prepare(server: LlamaServer, args: Sequence[str], folder: Path, model: Path, name: str = "cat/tiny") -> Prepared:
+    names = (name, unique_name(name, "1"))
     place = Place(str(model), names, "key-1", socket=str(folder / "e.sock"), home=str(folder), tmpdir=str(folder))
     return ENGINE.prepare(server.command, args, {}, place, dict(os.environ), server.env)
 
@@ -114,6 +114,22 @@ def test_thirty_lists_come_out_as_ours_in_the_real_parser(
             assert (model["id"], model["aliases"]) == ("cat/tiny", ["cat/tiny", "cat/tiny~1"]), args
             assert client.get("/props").json()["model_path"] == str(tiny_gguf)
             assert client.get("/slots", headers={"Authorization": "Bearer other"}).status_code == 401
+
+
+@pytest.mark.parametrize("name", ["--port", "-1 'q' \"é\"", "模型😀", "a=b:c/d", "x" * 250])
+def test_whatever_a_model_is_called_it_runs_under_that_name(
+    llama_server: LlamaServer, tiny_gguf: Path, short_dir: Path, name: str
+) -> None:
+    model = short_dir / f"{name.replace('/', '')[:240]}.gguf"
+    model.symlink_to(tiny_gguf)
+    prepared = prepare(llama_server, [], short_dir, model, name)
+    with (
+        running(prepared.command, short_dir / "log", prepared.env) as child,
+        unix_client(short_dir / "e.sock", "key-1") as client,
+    ):
+        assert ready_or_ended(child, short_dir), child.output()
+        (shown,) = client.get("/v1/models").json()["data"]
+        assert (shown["id"], shown["aliases"]) == (name, [name, f"{name}~1"])
 
 
 def test_a_hostile_environment_does_not_reach_it(
