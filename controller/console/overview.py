@@ -14,6 +14,7 @@ from markupsafe import Markup
 from sqlalchemy.orm import Session
 
 from controller.console import sentences, show
+from controller.console import state as state_of
 from controller.context import Context
 from controller.fleet import snapshot
 from controller.fleet.live import LiveChannel, LiveFailure, LiveGpu, LiveNode
@@ -22,13 +23,11 @@ from controller.scheduling.targets import decide
 from controller.scheduling.types import Decision
 from controller.store import channels, reservations, users
 from controller.store.tables import Channel, Node, Reservation
-from controller.words import EXCLUSIVE, FALLBACK, PHASES
 
 AHEAD_MS = 30 * 86_400_000
 SKEW_SECONDS = 2.0
 MAX_BOOKINGS = 500
 OLDEST_MS = 10_000
-SWITCHING = ("draining", "stopping", "freeing")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,18 +52,6 @@ class Booking:
     loads_at: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """A bar that the browser moves: from `since`, over `seconds` (0: no estimate), `limit_at` = when it is given up."""
-
-    kind: str  # loading, draining
-    since: int
-    seconds: float
-    limit_at: int | None = None
-    requests: int = 0
-    model: str = ""
-
-
 @dataclass(slots=True)
 class Row:
     """One channel."""
@@ -86,7 +73,7 @@ class Row:
     in_flight: int | None
     now: Booking | None
     next: Booking | None
-    progress: Progress | None
+    progress: state_of.Progress | None
     failure: LiveFailure | None
     detail: str
     mine: bool
@@ -102,7 +89,7 @@ class Row:
         tests = {
             "ready": self.phase == "ready",
             "open": self.open_to_me,
-            "busy": self.phase in ("loading", *SWITCHING),
+            "busy": self.phase in ("loading", *state_of.SWITCHING),
             "attention": self.attention,
         }
         return " ".join(name for name, true in tests.items() if true)
@@ -198,7 +185,7 @@ class _Shaper:
     ) -> None:
         self._ctx, self._actor, self._now, self._names = ctx, actor, now, names
         self.full_names = {c.id: f"{n.name}/{c.name}" for c, n in rows}
-        self._base_urls = {c.id: base_url(c, n, ctx.live.node(n.name)) for c, n in rows}
+        self._base_urls = {c.id: state_of.base_url(c, n, ctx.live.node(n.name)) for c, n in rows}
 
     def booking(self, row: Reservation, states: dict[str, snapshot.ChannelState]) -> Booking:
         shown = may(self._actor, "reservation.holder", HolderName(row.holder_id, self._ctx.settings.show_holders))
@@ -244,15 +231,15 @@ class _Builder:
         running = next((b for b in bookings if b.running), None)
         after = next((b for b in bookings if not b.running and b.start > self._now), None)
         seen = self._live.channels.get(channel.name) or said  # what an offline node last said
-        model, preset, wanted = _shown_model(said if said.phase != "unknown" else seen, decision)
+        model, preset, wanted = state_of.shown_model(said if said.phase != "unknown" else seen, decision)
         holder_runs = running is not None and running.mine
         exclusive = running is not None and running.kind == "exclusive"
         return Row(
             anchor=show.anchor(node.name, channel.name),
             name=channel.name,
             node=node.name,
-            gpus=_gpus(channel, self._live.gpus),
-            pill=_pill(said, exclusive),
+            gpus=state_of.gpu_label(channel, self._live.gpus),
+            pill=state_of.pill(said, exclusive),
             phase=said.phase,
             why=self._why(decision, said, seen, channel),
             model=model,
@@ -260,14 +247,14 @@ class _Builder:
             is_default=model is not None and (model, preset) == (channel.default_model, channel.default_preset),
             wanted=wanted,
             to_model=decision.target.model
-            if said.phase in SWITCHING and decision.target and decision.target.identity != said.running
+            if said.phase in state_of.SWITCHING and decision.target and decision.target.identity != said.running
             else None,
-            memory=_memory(channel, self._live.gpus),
-            use_percent=_use(channel, self._live.gpus),
+            memory=state_of.memory(channel, self._live.gpus),
+            use_percent=state_of.use(channel, self._live.gpus),
             in_flight=said.in_flight if said.phase in ("ready", "draining") else None,
             now=running,
             next=after,
-            progress=_progress(said, decision, state, self._ctx),
+            progress=state_of.progress(said, decision, state, self._ctx),
             failure=said.failure,
             detail=said.detail,
             mine=holder_runs,
@@ -346,65 +333,3 @@ def _heat(gpus: tuple[LiveGpu, ...]) -> str:
     degrees = [g.temperature_c for g in gpus if g.temperature_c is not None]
     watts = [g.power_watts for g in gpus if g.power_watts is not None]
     return ", ".join((*([f"{max(degrees)} °C"] if degrees else []), *([f"{sum(watts)} W"] if watts else [])))
-
-
-def _shown_model(said: LiveChannel, decision: Decision) -> tuple[str | None, str | None, bool]:
-    """What runs, else what is wanted (third: not there yet)."""
-    if said.running_model:
-        return said.running_model, said.running_preset, False
-    if decision.target is not None:
-        return decision.target.model, decision.target.preset, True
-    return None, None, False
-
-
-def _pill(said: LiveChannel, exclusive: bool) -> tuple[str, str, str]:
-    if said.fallback:
-        return FALLBACK
-    if exclusive and said.phase == "off":
-        return EXCLUSIVE
-    return PHASES.get(said.phase, PHASES["unknown"])
-
-
-def base_url(channel: Channel, node: Node, live: LiveNode) -> str:
-    """What an OpenAI client is given for this channel; empty while its gateway's address is not known."""
-    gateway = next(iter(live.gateway_urls or node.gateway_urls), None)
-    return f"{gateway.rstrip('/')}/channels/{channel.name}/v1" if gateway else ""
-
-
-def _gpus(channel: Channel, gpus: tuple[LiveGpu, ...]) -> str:
-    """GPU 0–3, by the indices that the node reports; nothing for a channel without GPUs."""
-    wanted = {str(u) for u in channel.gpu_uuids}
-    indices = sorted(g.index for g in gpus if g.uuid in wanted)
-    if not indices:
-        return f"{len(wanted)} GPU" if wanted else ""
-    if len(indices) > 1 and indices[-1] - indices[0] == len(indices) - 1:
-        return f"GPU {indices[0]}–{indices[-1]}"
-    return "GPU " + ", ".join(map(str, indices))
-
-
-def _memory(channel: Channel, gpus: tuple[LiveGpu, ...]) -> tuple[int, int] | None:
-    ours = [g for g in gpus if g.uuid in channel.gpu_uuids and g.memory_total_bytes > 0]
-    return (sum(g.memory_used_bytes for g in ours), sum(g.memory_total_bytes for g in ours)) if ours else None
-
-
-def _use(channel: Channel, gpus: tuple[LiveGpu, ...]) -> int | None:
-    ours = [u for g in gpus if g.uuid in channel.gpu_uuids and (u := g.utilisation_percent) is not None]
-    return round(sum(ours) / len(ours)) if ours else None
-
-
-def _progress(
-    said: LiveChannel, decision: Decision, state: snapshot.ChannelState | None, ctx: Context
-) -> Progress | None:
-    if said.phase == "loading" and said.load_started_at:
-        estimate = said.load_estimated_seconds or (decision.target.load_seconds if decision.target else 0.0)
-        launch = state.launches.get(said.running) if state else None
-        limit = (launch["load_timeout_seconds"] if launch else None) or ctx.settings.load_timeout_seconds
-        return Progress("loading", said.load_started_at, estimate, said.load_started_at + round(limit * 1000))
-    if said.phase == "draining" and said.drain_deadline:
-        seconds = ctx.settings.drain_seconds
-        since = said.phase_since or said.drain_deadline - round(seconds * 1000)
-        model = decision.target.model if decision.target else ""
-        return Progress(
-            "draining", since, max((said.drain_deadline - since) / 1000, 1), said.drain_deadline, said.in_flight, model
-        )
-    return None
