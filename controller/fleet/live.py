@@ -9,6 +9,8 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+from controller.fleet.gpu_history import GpuHistory
+
 
 @dataclass(frozen=True, slots=True)
 class LiveFailure:
@@ -100,6 +102,7 @@ class Live:
         self._lock = threading.Lock()
         self._listeners: list[Callable[[str, frozenset[str]], None]] = []
         self.revision = 0
+        self.gpu_history = GpuHistory()
 
     def on_change(self, listener: Callable[[str, frozenset[str]], None]) -> None:
         """`listener(node, channel names)`: what runs or how it is going has changed there (not mere counters)."""
@@ -122,6 +125,8 @@ class Live:
         with self._lock:
             old = self._nodes.get(name) or LiveNode()
             new = replace(old, **changes)  # type: ignore[arg-type]
+            if "gpus" in changes:
+                self.gpu_history.note(new.gpus)
             if new == old:
                 return
             self._nodes[name] = new
