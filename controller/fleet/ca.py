@@ -28,6 +28,8 @@ SERVER_LIFE = datetime.timedelta(days=397)
 CLIENT_LIFE = datetime.timedelta(days=90)
 SKEW = datetime.timedelta(hours=1)  # a node whose clock is behind must still find its certificate valid
 RENEW_BEFORE = datetime.timedelta(days=60)
+CONTROLLER_LIFE = datetime.timedelta(days=30)  # made at each connection to another controller
+CONTROLLERS = "slotserve controllers"  # the organisation in a controller's certificate; a node's has none
 
 
 class RequestRefused(ValueError):
@@ -87,6 +89,13 @@ class CertificateAuthority:
         subject = [(NameOID.COMMON_NAME, node), (NameOID.SERIAL_NUMBER, enrolment)]
         certificate = self._sign(subject, public, self._client_life, ExtendedKeyUsageOID.CLIENT_AUTH, [])
         return Issued(certificate.public_bytes(serialization.Encoding.PEM).decode(), enrolment)
+
+    def controller_pair(self) -> tuple[bytes, bytes]:
+        """(private key, certificate) in PEM with which this controller shows itself to another one of its database."""
+        private = ec.generate_private_key(ec.SECP256R1())
+        subject = [(NameOID.ORGANIZATION_NAME, CONTROLLERS), (NameOID.COMMON_NAME, socket.gethostname())]
+        certificate = self._sign(subject, private.public_key(), CONTROLLER_LIFE, ExtendedKeyUsageOID.CLIENT_AUTH, [])
+        return _key_pem(private), certificate.public_bytes(serialization.Encoding.PEM)
 
     def _still_good(self, certificate: x509.Certificate) -> bool:
         try:

@@ -120,12 +120,24 @@ class Live:
             return LiveChannel("unknown")
         return channel if known.online else replace(channel, phase="unknown")
 
+    def snapshot(self) -> dict[str, LiveNode]:
+        """Every node's last word, by name; records are replaced, never changed in place."""
+        with self._lock:
+            return dict(self._nodes)
+
+    def put(self, name: str, node: LiveNode) -> None:
+        """A node's record as another controller has it."""
+        self._set(name, lambda _: node, node.online)
+
     def update(self, name: str, **changes: object) -> None:
         """Replaces fields of a node's record. Listeners hear of channels whose record changed in more than in_flight."""
+        self._set(name, lambda old: replace(old, **changes), "gpus" in changes)  # type: ignore[arg-type]
+
+    def _set(self, name: str, make: Callable[[LiveNode], LiveNode], measured: bool) -> None:
         with self._lock:
             old = self._nodes.get(name) or LiveNode()
-            new = replace(old, **changes)  # type: ignore[arg-type]
-            if "gpus" in changes:
+            new = make(old)
+            if measured:
                 self.gpu_history.note(new.gpus)
             if new == old:
                 return

@@ -66,9 +66,23 @@ class Planner:
 
     def start(self) -> None:
         """Takes a new epoch and begins to listen for changes; once, before `run`."""
-        self.epoch = planner_store.next_epoch(self._store, self._clock())
+        self.listen()
+        self.begin(planner_store.next_epoch(self._store, self._clock()))
+
+    def listen(self) -> None:
+        """Hears of changes from now on; once."""
         self._store.on_commit(self._committed)
         self._live.on_change(self._heard)
+
+    def begin(self, epoch: int) -> None:
+        """A term begins: what was known in an earlier one is forgotten, for somebody else may have planned since."""
+        self.epoch = epoch
+        self._nodes.clear()
+        self._by_name.clear()
+        self._failed.clear()
+        self._foreign = self.last_look_ms = None
+        with self._lock:
+            self._woken.add(ALL)
 
     def wake(self, *channel_ids: str) -> None:
         """These channels must be looked at now; none = all."""
@@ -135,6 +149,10 @@ class Planner:
                     next_tick = self._loop.time() + tick
                     await self._notice_foreign_writes()
                 await self.step()
+            except planner_store.Deposed as err:
+                log.warning("nothing is planned: %s", err)
+                self.wake()
+                await asyncio.sleep(min(tick, 1.0))
             except Exception:
                 log.exception("planning failed; the plans stay as they are and the next tick tries again")
                 self.wake()
@@ -191,6 +209,8 @@ class Planner:
             await self._look_at(now, node_ids)
             for node_id in node_ids:
                 self._failed.pop(node_id, None)
+        except planner_store.Deposed:
+            raise
         except Exception:
             if len(node_ids) > 1:  # one bad node must not keep the others from being planned
                 for node_id in node_ids:
@@ -203,7 +223,7 @@ class Planner:
         states = await asyncio.to_thread(self._read, now, node_ids)
         results = await self.decide(states, now)
         changed = [r.write for r in results if r.changed]
-        stale = await asyncio.to_thread(planner_store.apply, self._store, changed) if changed else set()
+        stale = await asyncio.to_thread(planner_store.apply, self._store, changed, self.epoch) if changed else set()
         for result in results:
             if result.node.id in stale:
                 with self._lock:

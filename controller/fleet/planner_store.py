@@ -23,6 +23,10 @@ log = logging.getLogger(__name__)
 _DATABASE_MS = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 
 
+class Deposed(Exception):
+    """Another controller plans by now; nothing was written."""
+
+
 @dataclass(slots=True)
 class ChannelWrite:
     """step: (launch of the target or None, key, since). commit: (booking, version). pins: (booking, version, launch)."""
@@ -70,10 +74,18 @@ def all_nodes(store: Store) -> list[str]:
         return list(session.scalars(select(Node.id).where(Node.removed_at.is_(None)).order_by(Node.name)))
 
 
-def apply(store: Store, writes: Iterable[NodeWrite]) -> set[str]:
-    """Writes; returns the nodes whose result was stale and is to be dropped."""
+def apply(store: Store, writes: Iterable[NodeWrite], epoch: int = 0) -> set[str]:
+    """Writes; returns the nodes whose result was stale and is to be dropped.
+
+    Raises Deposed where others can plan (not on SQLite) and the epoch in force is another than `epoch`; it cannot change
+    before what is written here is committed.
+    """
     stale = set()
     with store.write() as session:
+        if not store.sqlite and epoch:
+            now = session.scalar(select(Leader.epoch).where(Leader.id == 1).with_for_update(read=True))
+            if now != epoch:
+                raise Deposed(f"epoch {now} is in force, this controller's is {epoch}")
         for node in writes:
             for booking, status, end in node.over:
                 _end(session, booking, status, end)

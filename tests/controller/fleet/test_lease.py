@@ -1,0 +1,155 @@
+"""The lease against a real database: one leads at a time, a dead one is followed in time, a deposed one writes nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from sqlalchemy import text
+
+from controller.fleet import planner_store
+from controller.fleet.lease import Lease, lasts_until
+from controller.fleet.planner_store import Deposed, NodeWrite
+from controller.store import migrate
+from controller.store.session import Store
+from tests.postgres import PostgreSQL
+
+LENGTH = 0.9
+
+
+class Term:
+    """What leading means: the epochs of its terms, and whether one is on."""
+
+    def __init__(self) -> None:
+        self.epochs: list[int] = []
+        self.why: list[str] = []
+        self.leads = asyncio.Event()
+
+    async def gained(self, epoch: int) -> None:
+        self.epochs.append(epoch)
+        self.leads.set()
+
+    async def lost(self, why: str) -> None:
+        self.why.append(why)
+        self.leads.clear()
+
+
+@pytest.fixture
+def url(postgresql: PostgreSQL) -> Iterator[str]:
+    with postgresql.database() as it:
+        yield it
+
+
+def lease_on(store: Store, name: str, length: float = LENGTH) -> Lease:
+    return Lease(store, length, lambda: f"{name}:8701", lambda: 0)
+
+
+async def until(condition: Callable[[], bool], what: str, seconds: float = 20) -> None:
+    async with asyncio.timeout(seconds):
+        while not condition():
+            await asyncio.sleep(0.01)
+    assert condition(), what
+
+
+def test_one_leads_and_a_planned_end_hands_over_at_once(url: str) -> None:
+    async def story() -> None:
+        stores = Store(url), Store(url)
+        first, second = lease_on(stores[0], "a", 30), lease_on(stores[1], "b", 30)
+        terms = Term(), Term()
+        runs = asyncio.create_task(first.run(terms[0]))
+        await terms[0].leads.wait()
+        other = asyncio.create_task(second.run(terms[1]))
+        await second.looked.wait()
+        assert first.holds() and not second.holds()
+        assert second.leader_address == "a:8701"
+        runs.cancel()
+        await asyncio.gather(runs, return_exceptions=True)
+        assert not first.holds()
+        async with asyncio.timeout(20):  # far below the length of the lease
+            await terms[1].leads.wait()
+        assert second.leader_address == "b:8701"
+        assert terms[1].epochs[0] == terms[0].epochs[0] + 1
+        other.cancel()
+        await asyncio.gather(other, return_exceptions=True)
+        for store in stores:
+            store.close()
+
+    asyncio.run(story())
+
+
+def test_a_dead_leader_is_followed_after_the_length(url: str) -> None:
+    async def story() -> None:
+        store = Store(url)
+        first, second = lease_on(store, "a"), lease_on(store, "b")
+        assert first._take() == 1  # and is never heard of again
+        term = Term()
+        runs = asyncio.create_task(second.run(term))
+        async with asyncio.timeout(20):
+            await term.leads.wait()
+        assert term.epochs == [2]
+        assert not first.holds() and not first._renew()
+        runs.cancel()
+        await asyncio.gather(runs, return_exceptions=True)
+        store.close()
+
+    asyncio.run(story())
+
+
+def test_without_the_database_it_stops_leading_by_itself_and_comes_back_with_a_new_epoch(url: str) -> None:
+    async def story() -> None:
+        store, other = Store(url), Store(url)
+        lease, term = lease_on(store, "a"), Term()
+        runs = asyncio.create_task(lease.run(term))
+        await until(lease.holds, "leads")
+        with other.engine.begin() as connection:  # whoever holds the row keeps it from being renewed
+            connection.execute(text("SELECT 1 FROM leader WHERE id = 1 FOR UPDATE"))
+            await until(lambda: bool(term.why), "gave up")
+            assert not lease.holds()
+            assert "database" in term.why[0]
+        await until(lease.holds, "leads again")
+        assert term.epochs == [1, 2]
+        runs.cancel()
+        await asyncio.gather(runs, return_exceptions=True)
+        store.close()
+        other.close()
+
+    asyncio.run(story())
+
+
+def test_a_deposed_leader_writes_no_plan(url: str) -> None:
+    store = Store(url)
+    write = [NodeWrite("nobody", (1, "00"))]
+    epoch = planner_store.next_epoch(store, 0)
+    assert planner_store.apply(store, write, epoch) == set()
+    before = store.revision()
+    planner_store.next_epoch(store, 0)
+    with pytest.raises(Deposed, match=f"epoch {epoch + 1} is in force"):
+        planner_store.apply(store, write, epoch)
+    assert store.revision() == before + 1  # the new epoch's own
+    store.close()
+
+
+def test_on_sqlite_each_start_has_a_higher_epoch(tmp_path: Path) -> None:
+    async def story() -> list[int]:
+        store = Store(f"sqlite:///{tmp_path / 'a.db'}")
+        migrate.upgrade(store)
+        term = Term()
+        for _ in range(2):
+            lease = lease_on(store, "a")
+            runs = asyncio.create_task(lease.run(term))
+            await lease.looked.wait()
+            assert lease.holds()
+            runs.cancel()
+            await asyncio.gather(runs, return_exceptions=True)
+            assert not lease.holds()
+        store.close()
+        return term.epochs
+
+    assert asyncio.run(story()) == [1, 2]
+
+
+def test_another_may_take_it_only_after_the_first_has_given_up() -> None:
+    asked, length = 100.0, 15.0
+    assert lasts_until(asked, length) == 110.0 < asked + length
