@@ -259,7 +259,8 @@ class Shim:
         """Signals what still runs; True when nothing does. Each process gets SIGTERM once: a second one means
         "at once" to some engines. An engine that ended by itself leaves nothing worth waiting for."""
         kill = self.deadline is None or time.monotonic() >= self.deadline
-        members = self._members(kill)
+        # Nothing found is looked at twice: a parent that ends during a look hides its children from it.
+        members = self._members(kill) or self._members(True)
         for pid, ticks in members:
             if kill or (pid, ticks) not in self.signalled:
                 self.signalled.add((pid, ticks))

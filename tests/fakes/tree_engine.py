@@ -13,13 +13,16 @@ import time
 
 
 def worker(folder: str, deaf: bool, scrubbed: bool) -> None:
-    """A grandchild in a session of its own whose parent has gone."""
+    """A grandchild in a session of its own whose parent has gone. It is deaf from its first moment on: whoever ends this
+    engine may find it between fork and exec."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     if os.fork() == 0:
         if os.fork() == 0:
             os.setsid()
+            signal.signal(signal.SIGTERM, signal.SIG_IGN if deaf else signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
             code = (
-                "import os,signal,sys,time\n"
-                f"{'signal.signal(signal.SIGTERM, signal.SIG_IGN)' if deaf else ''}\n"
+                "import os,sys,time\n"
                 "p=sys.argv[1]; open(p+'.tmp','w').write(str(os.getpid())); os.rename(p+'.tmp',p)\n"
                 "time.sleep(120)"
             )
@@ -27,6 +30,7 @@ def worker(folder: str, deaf: bool, scrubbed: bool) -> None:
             os.execve(sys.executable, ["VLLM::EngineCor", "-S", "-c", code, os.path.join(folder, "worker")], env)
         os._exit(0)
     os.wait()
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
 
 
 def main() -> int:
