@@ -10,7 +10,20 @@ import secrets
 import time
 from typing import Any
 
-from sqlalchemy import JSON, BigInteger, Boolean, CheckConstraint, Float, ForeignKey, Index, Integer, String, Text, text
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Float,
+    ForeignKey,
+    Index,
+    Integer,
+    String,
+    Text,
+    text,
+    true,
+)
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from sqlalchemy.types import TypeEngine
 
@@ -241,7 +254,10 @@ class Notification(Base):
     """In-app notices; `event_id` makes one notice of an event a person."""
 
     __tablename__ = "notifications"
-    __table_args__ = (Index("notifications_event_user", "event_id", "user_id", unique=True),)
+    __table_args__ = (
+        Index("notifications_event_user", "event_id", "user_id", unique=True),
+        Index("notifications_kind_at", "kind", "at"),
+    )
     id: Mapped[str] = mapped_column(String(32), primary_key=True, default=new_id)
     event_id: Mapped[str] = mapped_column(String(96))
     user_id: Mapped[str] = mapped_column(ForeignKey("users.id"), index=True)
@@ -250,6 +266,9 @@ class Notification(Base):
     text: Mapped[str] = mapped_column(Text)
     at: Mapped[int] = mapped_column(BigInteger)
     read_at: Mapped[int | None] = mapped_column(BigInteger)
+    facts: Mapped[dict[str, Any]] = mapped_column(default=dict, server_default="{}")  # what the words are made of
+    # False: the person does not want this kind in the product; the row only says that they were told.
+    shown: Mapped[bool] = mapped_column(Boolean, default=True, server_default=true())
 
 
 class Outbox(Base):
@@ -268,7 +287,7 @@ class Outbox(Base):
     user_id: Mapped[str | None] = mapped_column(ForeignKey("users.id"), index=True)
     kind: Mapped[str] = mapped_column(String(32))
     way: Mapped[str] = mapped_column(String(16))  # email webhook chat
-    address: Mapped[str] = mapped_column(String(200))  # an e-mail address, or the id of a notification target
+    address: Mapped[str] = mapped_column(String(200))  # the id of the person (e-mail) or of the notification target
     payload: Mapped[dict[str, Any]] = mapped_column(default=dict)
     state: Mapped[str] = mapped_column(String(16), default="waiting")  # waiting sent failed dropped
     created_at: Mapped[int] = mapped_column(BigInteger)
@@ -289,6 +308,8 @@ class NotificationTarget(Base):
     url: Mapped[str] = mapped_column(Text)  # holds the service's secret: shown masked only
     secret: Mapped[str | None] = mapped_column(Text)  # signs webhooks
     kinds: Mapped[list[Any]] = mapped_column(default=list)  # of events; empty: all
+    language: Mapped[str | None] = mapped_column(String(16))  # NULL: its owner's
+    zone: Mapped[str | None] = mapped_column(String(64))
     created_at: Mapped[int] = mapped_column(BigInteger)
     disabled_at: Mapped[int | None] = mapped_column(BigInteger)
 

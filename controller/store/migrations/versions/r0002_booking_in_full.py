@@ -25,6 +25,8 @@ def upgrade() -> None:
     sa.Column('url', sa.Text(), nullable=False),
     sa.Column('secret', sa.Text(), nullable=True),
     sa.Column('kinds', sa.JSON(), nullable=False),
+    sa.Column('language', sa.String(length=16), nullable=True),
+    sa.Column('zone', sa.String(length=64), nullable=True),
     sa.Column('created_at', sa.BigInteger(), nullable=False),
     sa.Column('disabled_at', sa.BigInteger(), nullable=True),
     sa.ForeignKeyConstraint(['user_id'], ['users.id'], ),
@@ -104,6 +106,9 @@ def upgrade() -> None:
     op.add_column('nodes', sa.Column('cordon_reason', sa.Text(), server_default='', nullable=False))
     op.add_column('nodes', sa.Column('drain_until', sa.BigInteger(), nullable=True))
     op.add_column('nodes', sa.Column('public_key', sa.Text(), nullable=True))
+    op.add_column('notifications', sa.Column('facts', sa.JSON(), server_default='{}', nullable=False))
+    op.add_column('notifications', sa.Column('shown', sa.Boolean(), server_default=sa.text('true'), nullable=False))
+    op.create_index('notifications_kind_at', 'notifications', ['kind', 'at'], unique=False)
     op.add_column('reservations', sa.Column('series_id', sa.String(length=32), nullable=True))
     op.add_column('reservations', sa.Column('maintenance', sa.Boolean(), server_default=sa.text('false'), nullable=False))
     op.add_column('reservations', sa.Column('problem', sa.Text(), server_default='', nullable=False))
