@@ -1,6 +1,7 @@
-"""The console: log-in and the overview, rendered by Jinja, kept live by polling. No page has inline script or style.
+"""The console: pages rendered by Jinja, kept live by polling. No page has inline script or style.
 
-`register(app, ctx)` is all the web application calls; the pages read what the REST API's functions read.
+`register(app, ctx)` is all the web application calls; the pages read what the REST API's functions read. A page is a
+module with a `register(app, ctx)` of its own, listed below, and a line in nav.py.
 """
 
 from __future__ import annotations
@@ -17,12 +18,11 @@ POLICY = (
 
 def register(app: Flask, ctx: Context) -> None:
     """Adds the pages, the translations and the security headers (of every answer, the API's too)."""
-    from controller.console import language, login, logpage, pages
+    from controller.console import language, login, logpage, pages, shell
 
     language.register(app, ctx)
-    login.register(app, ctx)
-    pages.register(app, ctx)
-    logpage.register(app, ctx)
+    for module in (pages, shell, login, logpage):
+        module.register(app, ctx)
 
     @app.after_request
     def _headers(answer: Response) -> Response:

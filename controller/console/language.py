@@ -1,7 +1,7 @@
 """Language and time zone of a page: what the person chose, else what the browser says.
 
-The catalogues are committed as .po files and compiled at every start into the state folder: nothing to forget at a
-release, and a few milliseconds.
+The catalogues are committed as .po files, by subject, and compiled at every start into the state folder: nothing to
+forget at a release, and a few milliseconds.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import os
 from pathlib import Path
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from babel.messages.catalog import Catalog
 from babel.messages.mofile import write_mo
 from babel.messages.pofile import read_po
 from flask import Flask, redirect, request
@@ -39,17 +40,32 @@ def register(app: Flask, ctx: Context) -> None:
 
 
 def compile_catalogues(folder: Path) -> Path:
-    """Writes <folder>/<language>/LC_MESSAGES/messages.mo of every .po; returns the folder."""
-    for source in TRANSLATIONS.glob("*/LC_MESSAGES/messages.po"):
-        target = folder / source.relative_to(TRANSLATIONS).with_suffix(".mo")
+    """Writes <folder>/<language>/LC_MESSAGES/messages.mo out of the language's .po files; returns the folder."""
+    for language in sorted(path.name for path in TRANSLATIONS.iterdir() if path.is_dir()):
+        target = folder / language / "LC_MESSAGES" / "messages.mo"
         target.parent.mkdir(parents=True, exist_ok=True)
-        with source.open("rb") as file:
-            catalogue = read_po(file, abort_invalid=True)
         beside = target.with_name(f".{target.name}.{os.getpid()}")
         with beside.open("wb") as out:
-            write_mo(out, catalogue)
+            write_mo(out, catalogue(language))
         os.replace(beside, target)
     return folder
+
+
+def catalogue(language: str) -> Catalog:
+    """All .po files of a language as one."""
+    whole: Catalog | None = None
+    for source in sorted((TRANSLATIONS / language / "LC_MESSAGES").glob("*.po")):
+        with source.open("rb") as file:
+            part = read_po(file, abort_invalid=True)
+        if whole is None:
+            whole = part
+            continue
+        for message in part:
+            if message.id:
+                whole[message.id] = message
+    if whole is None:
+        raise FileNotFoundError(f"no catalogue of {language}")
+    return whole
 
 
 def chosen_language() -> str:

@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-import re
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-from flask import Flask, Response, redirect, render_template, request, send_from_directory
+from flask import Flask, redirect, render_template, request, send_from_directory
 from flask.typing import ResponseReturnValue
 from flask_babel import get_locale
 from flask_babel import gettext as _
 
-from controller.console import language, overview, show
+from controller.console import assets, language, live, overview, shell, show
 from controller.console.signed_in import actor_of, person
 from controller.context import Context
 from controller.words import CATEGORIES, STATUSES
-
-STATIC = Path(__file__).parent / "static"
-# What ticks in the browser is no change: countdowns, and how far a bar has come.
-_TICKS = re.compile(r'(<span data-tick="[^>]*>)[^<]*|(?<=<progress)( [^>]*?) value="[^"]*"')
 
 
 def register(app: Flask, ctx: Context) -> None:
@@ -32,7 +24,8 @@ def register(app: Flask, ctx: Context) -> None:
         categories=CATEGORIES,
         statuses=STATUSES,
         languages=language.LANGUAGES,
-        static=_static_url,
+        static=assets.url,
+        styles=assets.STYLES,
         curl=show.curl,
         raw=lambda text: _(text),  # for the script, which fills in %(…)s itself
     )
@@ -52,6 +45,7 @@ def register(app: Flask, ctx: Context) -> None:
             "t": lambda at, seconds=False: show.time_tag(at, now, zone, seconds),
             "window": lambda start, end: show.window(start, end, now, zone),
             "tick": lambda form, at: show.countdown(form, at, now),
+            "shell": shell.shown,
         }
 
     @app.get("/")
@@ -59,41 +53,33 @@ def register(app: Flask, ctx: Context) -> None:
         who = person()
         if who is None:
             return redirect("/login?next=/")
-        view = overview.build(ctx, actor_of(who), ctx.clock(), language.chosen_zone())
-        parts = render_parts(view)
+        actor, now = actor_of(who), ctx.clock()
+        view = overview.build(ctx, actor, now, language.chosen_zone())
+        parts = {**render_parts(view), **shell.parts(ctx, actor, now)}
         return render_template(
             "console/overview.html",
             view=view,
             parts=parts,
-            hashes=json.dumps({k: part_hash(v) for k, v in parts.items()}),
+            hashes=live.hashes(parts),
         )
 
     @app.get("/overview/rows")
     def rows() -> ResponseReturnValue:
-        """The parts of the overview: {now, parts: {id: [hash, html]}}; 304 while none has changed but by ticking."""
+        """The parts of the overview; 304 while none has changed but by ticking."""
         who = person()
         if who is None:
-            return Response(json.dumps({"login": "/login?next=/"}), 401, mimetype="application/json")
+            return live.signed_out()
         actor, now, zone = actor_of(who), ctx.clock(), language.chosen_zone()
 
-        def read() -> tuple[tuple[str, str], int]:
+        def make() -> tuple[live.Parts, int]:
             view = overview.build(ctx, actor, now, zone)
-            parts = {name: [part_hash(html), html] for name, html in render_parts(view).items()}
-            tag = hashlib.sha256("".join(p[0] + n for n, p in parts.items()).encode()).hexdigest()[:20]
-            return (json.dumps(parts, ensure_ascii=False), tag), view.until
+            return {**render_parts(view), **shell.parts(ctx, actor, now)}, view.until
 
-        what = ("overview", actor.id, actor.role, str(get_locale()), zone.key)
-        parts, tag = ctx.polled.get(ctx.store, ctx.live, what, None, now, read, lambda made: made)
-        answer = Response(f'{{"now": {now}, "parts": {parts}}}', mimetype="application/json")
-        answer.set_etag(tag, weak=True)
-        answer.headers["Cache-Control"] = "private, no-cache"
-        answer.headers["Vary"] = "Cookie, Accept-Language"
-        answer.headers["X-SlotServe-Now"] = str(now)
-        return answer.make_conditional(request)
+        return live.answer(ctx, actor, ("overview",), now, make)
 
     @app.get("/static/<path:name>")
     def static_file(name: str) -> ResponseReturnValue:
-        answer = send_from_directory(STATIC, name)
+        answer = send_from_directory(assets.STATIC, name)
         if request.args.get("v"):  # the address changes with the content
             answer.headers["Cache-Control"] = "public, max-age=31536000, immutable"
         return answer
@@ -111,11 +97,6 @@ def render_parts(view: overview.Overview) -> dict[str, str]:
     return parts
 
 
-def part_hash(html: str) -> str:
-    """What the browser compares: of the part without what ticks."""
-    return hashlib.sha256(_TICKS.sub(r"\1\2", html).encode()).hexdigest()[:16]
-
-
 def _error_page(status: int, message: str) -> str:
     """A page in the person's language; the message itself is the controller's, in English."""
     heads = {
@@ -126,15 +107,6 @@ def _error_page(status: int, message: str) -> str:
     }
     head = heads.get(status, _("Something went wrong") if status >= 500 else _("That is not possible"))
     return render_template("console/error.html", status=status, head=head, message=message)
-
-
-@cache
-def _version(name: str) -> str:
-    return hashlib.sha256((STATIC / name).read_bytes()).hexdigest()[:10]
-
-
-def _static_url(name: str) -> str:
-    return f"/static/{name}?v={_version(name)}"
 
 
 def _loader() -> Any:

@@ -1,7 +1,7 @@
 // The booking dialog: a form with editable times in the viewer's zone, checked by the server 300 ms after the last key.
 (() => {
-  const { $, $$, T, fill, now, clock, duration, toast, call, poll } = window.slotserve;
-  const dlg = $('#book-dialog'), form = $('form', dlg), live = $('#d-live'), zone = document.body.dataset.zone, f = form.elements, submit = $('[data-submit]', dlg);
+  const { $, $$, fill, now, clock, duration, toast, call, poll } = window.slotserve;
+  const dlg = $('#book-dialog'), T = name => dlg.dataset[`t${name}`] ?? window.slotserve.T(name), form = $('form', dlg), live = $('#d-live'), zone = document.body.dataset.zone, f = form.elements, submit = $('[data-submit]', dlg);
   let models = null, presets = [], startNow = false, seq = 0, timer = 0, opener = null;
 
   // wall clock <-> instant in the viewer's zone
@@ -29,7 +29,9 @@
   async function load() {
     if (models) return;
     const all = async path => { const items = []; for (let next = null, first = true; first || next; first = false) { const page = await call('GET', `${path}?limit=1000${next ? `&cursor=${encodeURIComponent(next)}` : ''}`); items.push(...page.items); next = page.next; } return items; };
-    [models, presets] = await Promise.all([all('/models'), all('/presets')]);
+    let channels;
+    [channels, models, presets] = await Promise.all([all('/channels'), all('/models'), all('/presets')]);
+    f.channel.replaceChildren(...channels.filter(c => c.phase !== 'gone').map(c => option(`${c.node}/${c.name}`, `${c.node}/${c.name}`)));
   }
   function choices() {
     const node = f.channel.value.split('/')[0], held = m => (m.nodes ?? []).some(n => (n.name ?? n.node ?? n) === node);
@@ -100,11 +102,10 @@
     const at = Math.ceil(now() / 6e4) * 6e4;
     f.day.value = day(at); f.start.value = clock(at); f.end.value = clock(at + 36e5);
     const row = button.dataset.book ? $(`.ch[data-channel="${CSS.escape(button.dataset.book)}"]`) : $('.ch[data-groups~=open]:not(.ch--mine)') ?? $('.ch[data-groups~=ready]');
-    if (row) f.channel.value = row.dataset.channel;
     live.replaceChildren();
     matchMedia('(min-width: 721px)').matches ? dlg.show() : dlg.showModal();
     (matchMedia('(min-width: 721px)').matches ? f.start : $('#dlg-h')).focus();
-    try { await load(); choices(); if (row?.dataset.model && [...f.model.options].some(o => o.value === row.dataset.model)) { f.model.value = row.dataset.model; choices(); } check(); } catch (err) { live.replaceChildren(note('bad', 'oct', err.message)); }
+    try { await load(); if (row) f.channel.value = row.dataset.channel; choices(); if (row?.dataset.model && [...f.model.options].some(o => o.value === row.dataset.model)) { f.model.value = row.dataset.model; choices(); } check(); } catch (err) { live.replaceChildren(note('bad', 'oct', err.message)); }
   }
   const close = () => { dlg.close(); opener?.isConnected && opener.focus(); };
 

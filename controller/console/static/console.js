@@ -1,5 +1,5 @@
-// The overview stays live: it polls every 2 s (304 while nothing changed), swaps only the parts that did, keeps focus,
-// and counts times on in between from the server's clock. No inline script or style anywhere.
+// What every page has: live parts (polled every 2 s, 304 while nothing changed; only what did is swapped, focus is kept),
+// times counted on in between from the server's clock, calls of the REST API, toasts, menus, copy buttons.
 (() => {
   const $ = (s, e = document) => e.querySelector(s), $$ = (s, e = document) => [...e.querySelectorAll(s)];
   const body = document.body, T = name => body.dataset[`t${name}`] ?? '';
@@ -42,16 +42,17 @@
   }
 
   function swap(name, hash, html) {
-    const part = $(`[data-part="${CSS.escape(name)}"]`);
-    if (!part) return false; // a channel that was not there when the page was made
-    const had = part.contains(document.activeElement) ? document.activeElement : null;
-    const pressed = name === 'chips' ? $('[aria-pressed=true]', part)?.dataset.filter : null;
-    const key = had && ['data-do', 'data-id', 'data-book', 'data-filter', 'href'].filter(a => had.hasAttribute(a)).map(a => `[${a}="${CSS.escape(had.getAttribute(a))}"]`).join('');
-    part.innerHTML = html;
+    for (const part of $$(`[data-part="${CSS.escape(name)}"]`)) {
+      const had = part.contains(document.activeElement) ? document.activeElement : null;
+      const pressed = name === 'chips' ? $('[aria-pressed=true]', part)?.dataset.filter : null;
+      const key = had && ['data-do', 'data-id', 'data-book', 'data-filter', 'href'].filter(a => had.hasAttribute(a)).map(a => `[${a}="${CSS.escape(had.getAttribute(a))}"]`).join('');
+      const opened = $$('details[open][data-key]', part).map(d => d.dataset.key);
+      part.innerHTML = html;
+      for (const d of $$('details[data-key]', part)) d.open = opened.includes(d.dataset.key);
+      if (pressed) $$('[data-filter]', part).forEach(b => b.setAttribute('aria-pressed', b.dataset.filter === pressed));
+      if (key) $(`${had.localName}${key}`, part)?.focus({ preventScroll: true });
+    }
     hashes[name] = hash;
-    if (pressed) $$('[data-filter]', part).forEach(b => b.setAttribute('aria-pressed', b.dataset.filter === pressed));
-    if (key) $(`${had.localName}${key}`, part)?.focus({ preventScroll: true });
-    return true;
   }
 
   function filter() {
@@ -69,6 +70,7 @@
     say($('span', el), lost ? fill(T('Lost'), { time: clock(lastWord, true) }) : T('Live'));
   }
 
+  const SHELL = ['approvals', 'notices'], EVERY = body.dataset.live ? 2000 : 15000;
   let timer = 0, asking = false;
   async function poll() {
     clearTimeout(timer);
@@ -76,17 +78,21 @@
     asking = true;
     try {
       const sent = Date.now();
-      const answer = await fetch(body.dataset.live, { headers: etag ? { 'If-None-Match': etag } : {}, cache: 'no-store', signal: AbortSignal.timeout(10000) });
-      if (answer.status === 401) { location.assign('/login?next=/'); return; }
+      const answer = await fetch(body.dataset.live ?? '/live/shell', { headers: etag ? { 'If-None-Match': etag } : {}, cache: 'no-store', signal: AbortSignal.timeout(10000) });
+      if (answer.status === 401) { location.assign(`/login?next=${encodeURIComponent(location.pathname + location.search)}`); return; }
       if (answer.status !== 304 && !answer.ok) throw new Error(answer.status);
       const told = Number(answer.headers.get('X-SlotServe-Now'));
       if (told) { offset = told - (sent + Date.now()) / 2; lastWord = told; }
       if (answer.status !== 304) {
         etag = answer.headers.get('ETag') ?? '';
-        const { parts } = await answer.json();
-        const known = new Set($$('[data-part]').map(p => p.dataset.part));
-        if (Object.keys(parts).some(p => !known.has(p)) || [...known].some(p => !(p in parts))) { location.reload(); return; } // another set of channels
-        for (const [name, [hash, html]] of Object.entries(parts)) if (hashes[name] !== hash) swap(name, hash, html);
+        const { parts, names } = await answer.json();
+        if (names && body.dataset.live) { // another set of channels, or bookings: the page is made anew
+          const known = new Set($$('[data-part]').map(p => p.dataset.part)), wanted = names.filter(n => !SHELL.includes(n));
+          if (wanted.some(n => !known.has(n)) || [...known].some(n => !SHELL.includes(n) && !names.includes(n))) { location.reload(); return; }
+        }
+        const changed = Object.entries(parts).filter(([name, [hash]]) => hashes[name] !== hash);
+        for (const [name, [hash, html]] of changed) swap(name, hash, html);
+        if (changed.length) dispatchEvent(new CustomEvent('slotserve:parts', { detail: changed.map(([name]) => name) }));
         filter();
       }
       connection(true);
@@ -94,7 +100,7 @@
       connection(false);
     } finally {
       asking = false;
-      timer = setTimeout(poll, document.hidden ? 15000 : 2000);
+      timer = setTimeout(poll, document.hidden ? 15000 : EVERY);
     }
     tick();
   }
@@ -114,6 +120,16 @@
     const told = answer.status === 204 ? {} : await answer.json();
     if (!answer.ok) throw Object.assign(new Error(told.error?.message ?? answer.status), { told, status: answer.status });
     return told;
+  }
+
+  // data-copy="#id" or nothing: the code that stands in the same box
+  async function copy(button) {
+    const from = button.dataset.copy ? $(button.dataset.copy) : $('pre:not([hidden] pre)', button.closest('.card, .codebox, article, section') ?? document);
+    try { await navigator.clipboard.writeText(from.textContent); toast(T('Copied')); }
+    catch { // no permission, or no https: select it, so that one key does it
+      getSelection().selectAllChildren(from);
+      toast(document.execCommand('copy') ? T('Copied') : T('CopyFailed'), true);
+    }
   }
 
   async function act(button) {
@@ -136,11 +152,18 @@
     if (!b) return;
     if (b.dataset.do) act(b);
     else if ('filter' in b.dataset) { $$('[data-filter]').forEach(x => x.setAttribute('aria-pressed', x === b)); filter(); }
+    else if ('copy' in b.dataset) copy(b);
     else if (b.closest('[data-toast]')) $('[data-toast]').hidden = true;
+  });
+  // menus close with a click elsewhere and with Escape, which gives focus back
+  addEventListener('click', e => { for (const m of $$('details.menu[open]')) if (!m.contains(e.target)) m.open = false; });
+  addEventListener('keydown', e => {
+    if (e.key !== 'Escape') return;
+    for (const m of $$('details.menu[open]')) { m.open = false; $('summary', m).focus(); }
   });
   document.addEventListener('visibilitychange', () => { if (!document.hidden) poll(); });
   window.slotserve = { $, $$, T, fill, now, clock, duration, toast, call, poll };
   setInterval(tick, 1000);
   tick();
-  timer = setTimeout(poll, 2000);
+  if (body.dataset.me) timer = setTimeout(poll, EVERY);
 })();

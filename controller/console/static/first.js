@@ -11,7 +11,7 @@
   }
   addEventListener('DOMContentLoaded', () => {
     if (moved && document.body.dataset.live) { location.reload(); return; } // its times are in the zone from before
-    document.querySelector('[data-theme-toggle]')?.addEventListener('click', () => {
+    for (const button of document.querySelectorAll('[data-theme-toggle]')) button.addEventListener('click', () => {
       const dark = root.dataset.theme ? root.dataset.theme === 'dark' : matchMedia('(prefers-color-scheme: dark)').matches;
       root.dataset.theme = dark ? 'light' : 'dark';
       try { localStorage.setItem('theme', root.dataset.theme); } catch { /* the choice lasts as long as the page */ }
