@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from importlib.metadata import version
 from typing import Any, Protocol
 
@@ -20,7 +21,7 @@ from agent.downlink import Carries, Downlink
 from agent.errors import EnrolmentFailed, NotEnrolled
 from agent.log_shipping import LogShipper
 from agent.spool import Item, Spool
-from agent.state import State
+from agent.state import Identity, State
 from protos import fleet_pb2, fleet_pb2_grpc
 
 log = logging.getLogger(__name__)
@@ -36,6 +37,7 @@ RENEW_AGAIN_SECONDS = 600.0
 USAGE_ROWS = 500  # a message
 Make = Callable[[], fleet_pb2.AgentMessage | None]
 Outbox = asyncio.Queue[Make]
+LEADER = "slotserve-leader"  # trailing metadata of a controller that does not lead: where the leader is
 OPTIONS = (
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 5_000),
@@ -74,6 +76,7 @@ class Link:
         self._node, self._state, self._clock, self._spool, self._shipper = node, state, clock, spool, shipper
         self.down = Downlink(node, state, clock, self._send_results)
         self._key = b""
+        self._turn, self._hint = 0, ""  # which of several controllers is dialled next; where one said the leader is
         self._greeted = fleet_pb2.Hello()
         self._call: Any = None  # of the newest stream, while it is there
         self._bridge: asyncio.Task[None] | None = None  # a second stream, made with a renewed certificate
@@ -153,14 +156,16 @@ class Link:
             self._key = identity.key
         loop = asyncio.get_running_loop()
         since = loop.time()
+        address = self._next_address(identity)
         credentials = grpc.ssl_channel_credentials(identity.ca, identity.key, identity.certificate)
         try:
-            async with grpc.aio.secure_channel(identity.fleet_address, credentials, options=OPTIONS) as channel:
+            async with grpc.aio.secure_channel(address, credentials, options=OPTIONS) as channel:
                 call = fleet_pb2_grpc.FleetStub(channel).Connect()
                 try:
                     async with asyncio.timeout(ANSWER_SECONDS):
                         welcome = await self._greet(call)
-                    log.info("connected controller=%s epoch=%s", identity.fleet_address, welcome.epoch)
+                    log.info("connected controller=%s epoch=%s", address, welcome.epoch)
+                    self._remember(identity, welcome)
                     self._call = call
                     await self._converse(call, channel, welcome, identity.renew_at)
                 finally:
@@ -168,17 +173,32 @@ class Link:
                         self._call = None
                     call.cancel()
         except grpc.aio.AioRpcError as err:
-            why = f"{identity.fleet_address}: {err.details() or err.code().name}"
+            why = f"{address}: {err.details() or err.code().name}"
+            self._hint = str(dict(err.trailing_metadata() or ()).get(LEADER, ""))
         except (TimeoutError, asyncio.InvalidStateError, OSError, LinkLost) as err:
-            why = f"{identity.fleet_address}: {err!r}"
+            why = f"{address}: {err!r}"
         except Exception as err:
             log.exception("the stream broke on our side")
-            why = f"{identity.fleet_address}: {err!r}"
+            why = f"{address}: {err!r}"
         else:
-            why = f"{identity.fleet_address}: the controller ended the stream"
+            why = f"{address}: the controller ended the stream"
+        self._turn += not self._hint
         if loop.time() - since < STEADY_SECONDS:
             raise LinkLost(why)
         log.warning("connection lost why=%r; going on with the saved plan", why)
+
+    def _next_address(self, identity: Identity) -> str:
+        """One after the other of the controllers that are known, or the one that was named as the leader."""
+        hint, self._hint = self._hint, ""
+        known = identity.fleet_address.split(",")
+        return hint or known[self._turn % len(known)]
+
+    def _remember(self, identity: Identity, welcome: fleet_pb2.Welcome) -> None:
+        """The controllers to dial from now on, this one first."""
+        known = ",".join(welcome.controllers) or identity.fleet_address
+        self._turn = 0
+        if known != identity.fleet_address:
+            self._state.save_identity(replace(identity, fleet_address=known))
 
     async def _greet(self, call: Any) -> fleet_pb2.Welcome:
         self._greeted = self._node.hello()

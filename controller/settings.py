@@ -40,6 +40,7 @@ class Settings(BaseModel):
     retain_days_audit: int = Field(400, ge=1, description="Days that audit rows are kept")
     retain_days_usage: int = Field(400, ge=1, description="Days that usage rows are kept")
     retain_days_loads: int = Field(400, ge=1, description="Days that the load history is kept")
+    retain_days_states: int = Field(400, ge=1, description="Days that what channels did is kept")
     retain_days_logs: int = Field(400, ge=1, description="Days that engines' logs are kept")
     retain_days_outbox: int = Field(400, ge=1, description="Days that notices are kept")
     state_dir: Path = Field(Path("/var/lib/slotserve"), description="CA, secrets, engine logs and the SQLite file")
@@ -53,6 +54,12 @@ class Settings(BaseModel):
     enrol_listen: str = Field("127.0.0.1:8702", description="Enrolment (server TLS)")
     fleet_address: str = Field("", description="host:port that nodes dial; empty: as fleet_listen")
     enrol_address: str = Field("", description="host:port in join strings; empty: as enrol_listen")
+    fleet_peers: str = Field(
+        "", description="Other controllers of this database, host:port each, with commas: nodes dial them as well"
+    )
+    lease_seconds: float = Field(
+        15, ge=1, le=300, description="Length of the leader's lease where several controllers share a PostgreSQL"
+    )
     max_booking_hours: float = Field(
         8, ge=0, description="Longest booking unless the channel's policy says otherwise; 0 = no limit"
     )

@@ -82,14 +82,16 @@ class Hello(_message.Message):
     def __init__(self, node: _Optional[str] = ..., version: _Optional[str] = ..., contract: _Optional[int] = ..., epoch: _Optional[int] = ..., generation: _Optional[int] = ..., plan_sha256: _Optional[bytes] = ..., own_settings: _Optional[_Union[_types_pb2.Settings, _Mapping]] = ..., channels: _Optional[_Iterable[_Union[_types_pb2.DeclaredChannel, _Mapping]]] = ..., gateway_urls: _Optional[_Iterable[str]] = ..., boot_id: _Optional[str] = ...) -> None: ...
 
 class Welcome(_message.Message):
-    __slots__ = ("epoch", "controller_version", "heartbeat_seconds")
+    __slots__ = ("epoch", "controller_version", "heartbeat_seconds", "controllers")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     CONTROLLER_VERSION_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    CONTROLLERS_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     controller_version: str
     heartbeat_seconds: float
-    def __init__(self, epoch: _Optional[int] = ..., controller_version: _Optional[str] = ..., heartbeat_seconds: _Optional[float] = ...) -> None: ...
+    controllers: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, epoch: _Optional[int] = ..., controller_version: _Optional[str] = ..., heartbeat_seconds: _Optional[float] = ..., controllers: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class PlanPush(_message.Message):
     __slots__ = ("epoch", "generation", "plan", "sha256")

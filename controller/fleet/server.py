@@ -19,12 +19,14 @@ import grpc
 
 from controller.fleet.ca import CertificateAuthority
 from controller.fleet.enrolment import EnrolmentService
+from controller.fleet.leadership import Leadership
 from controller.fleet.log_service import LogService
 from controller.fleet.logs import LogStore
+from controller.fleet.peers import PeerService
 from controller.fleet.records import Records
 from controller.fleet.service import FleetService
 from controller.store.session import Store
-from protos import enrol_pb2_grpc, fleet_pb2_grpc, logs_pb2_grpc
+from protos import enrol_pb2_grpc, fleet_pb2_grpc, logs_pb2_grpc, peers_pb2_grpc
 
 log = logging.getLogger(__name__)
 KEEPALIVE = (
@@ -48,7 +50,9 @@ class Runs(Protocol):
 
 
 class FleetServer:
-    """Starts and ends the loop's thread. After `start()` the ports that were chosen are in `fleet_port`, `enrol_port`."""
+    """Starts and ends the loop's thread. After `start()` the ports that were chosen are in `fleet_port`, `enrol_port`.
+
+    With a `leadership` it says when the planner and the service run, and `peers` answers other controllers."""
 
     def __init__(
         self,
@@ -63,7 +67,10 @@ class FleetServer:
         enrol_listen: str,
         fleet_address: Callable[[], str],
         on_death: Callable[[BaseException], None] = lambda _: None,
+        leadership: Leadership | None = None,
+        peers: PeerService | None = None,
     ) -> None:
+        self._leadership, self._peers = leadership, peers
         self._store, self._service, self._logs, self._ca, self._planner = store, service, logs, ca, planner
         self._clock, self._fleet_listen, self._enrol_listen = clock, fleet_listen, enrol_listen
         self._fleet_address, self._on_death = fleet_address, on_death
@@ -103,13 +110,19 @@ class FleetServer:
         logs_pb2_grpc.add_LogsServicer_to_server(LogService(self._logs, records), fleet)
         door = EnrolmentService(self._store, self._ca, self._clock, self._fleet_address)
         enrol_pb2_grpc.add_EnrolmentServicer_to_server(door, enrol)
+        if self._peers:
+            peers_pb2_grpc.add_PeersServicer_to_server(self._peers, fleet)
         self.fleet_port = _bind(fleet, self._fleet_listen, self._credentials(ask_for_certificate=True))
         self.enrol_port = _bind(enrol, self._enrol_listen, self._credentials(ask_for_certificate=False))
-        tasks = [
-            asyncio.create_task(self._planner.run(), name="planner"),
-            asyncio.create_task(self._service.run(), name="fleet service"),
-            asyncio.create_task(self._stop.wait(), name="stop"),
-        ]
+        tasks: list[asyncio.Task[Any]] = [asyncio.create_task(self._stop.wait(), name="stop")]
+        if self._leadership:
+            tasks.append(asyncio.create_task(self._leadership.run(), name="leadership"))
+            looked = asyncio.create_task(self._leadership.lease.looked.wait())
+            await asyncio.wait((looked, tasks[-1]), return_when=asyncio.FIRST_COMPLETED)
+            looked.cancel()  # who leads is known before anybody asks
+        else:
+            tasks.append(asyncio.create_task(self._planner.run(), name="planner"))
+            tasks.append(asyncio.create_task(self._service.run(), name="fleet service"))
         try:
             await asyncio.gather(fleet.start(), enrol.start())
             self._started.set_result(None)
@@ -119,10 +132,10 @@ class FleetServer:
             if not self._stop.is_set():
                 raise RuntimeError(f"{', '.join(t.get_name() for t in done)} ended by itself")
         finally:
-            await asyncio.gather(fleet.stop(0.2), enrol.stop(0.2))
             for task in tasks:
                 task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)  # streams end with a word, the lease is given back
+            await asyncio.gather(fleet.stop(0.2), enrol.stop(0.2))
 
     def _credentials(self, *, ask_for_certificate: bool) -> Any:
         """Looks at the certificate's age once an hour at most; the fetcher runs at every handshake."""

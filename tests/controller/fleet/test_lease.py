@@ -62,7 +62,8 @@ def test_one_leads_and_a_planned_end_hands_over_at_once(url: str) -> None:
         await terms[0].leads.wait()
         other = asyncio.create_task(second.run(terms[1]))
         await second.looked.wait()
-        assert first.holds() and not second.holds()
+        assert first.holds()
+        assert not second.holds()
         assert second.leader_address == "a:8701"
         runs.cancel()
         await asyncio.gather(runs, return_exceptions=True)
@@ -89,7 +90,8 @@ def test_a_dead_leader_is_followed_after_the_length(url: str) -> None:
         async with asyncio.timeout(20):
             await term.leads.wait()
         assert term.epochs == [2]
-        assert not first.holds() and not first._renew()
+        assert not first.holds()
+        assert not first._renew()
         runs.cancel()
         await asyncio.gather(runs, return_exceptions=True)
         store.close()
