@@ -1,6 +1,8 @@
-"""What is pruned nightly: audit, usage, load history, engines' logs, notices, each by its own SLOTSERVE_RETAIN_DAYS_*.
+"""What is pruned nightly: audit, usage, load history, what channels did, engines' logs, notices and messages, each by its
+own SLOTSERVE_RETAIN_DAYS_*.
 
-Small transactions, so that nobody waits for a long one. Reservations, people and presets are history and stay.
+Small transactions, so that nobody waits for a long one. Reservations, people and presets are history and stay; so does a
+message that still waits, and the state that a channel was in when the kept time begins.
 """
 
 from __future__ import annotations
@@ -11,13 +13,25 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import delete, select
+from sqlalchemy import and_, delete, exists, or_, select
+from sqlalchemy.orm import aliased
 
 from controller.fleet.logs import LogStore
 from controller.settings import Settings
 from controller.store.guard import changed
 from controller.store.session import Store
-from controller.store.tables import Audit, Command, JoinToken, Load, Notification, Usage
+from controller.store.tables import (
+    Audit,
+    ChannelState,
+    Command,
+    JoinToken,
+    Load,
+    Notification,
+    Outbox,
+    SecretLink,
+    SlotWatch,
+    Usage,
+)
 
 log = logging.getLogger(__name__)
 DAY_MS = 86_400_000
@@ -28,15 +42,21 @@ FIRST_SECONDS = 300.0  # after a start: a controller that never runs at night pr
 
 def prune(store: Store, logs: LogStore | None, settings: Settings, now: int) -> dict[str, int]:
     """Removes what is older than its days; how many rows (launches, for logs) of each kind went."""
-    kinds: tuple[tuple[str, Any, Any, int], ...] = (
-        ("audit", Audit, Audit.at, settings.retain_days_audit),
-        ("usage", Usage, Usage.at, settings.retain_days_usage),
-        ("loads", Load, Load.at, settings.retain_days_loads),
-        ("outbox", Notification, Notification.at, settings.retain_days_outbox),
-        ("commands", Command, Command.deadline, settings.retain_days_audit),
-        ("tokens", JoinToken, JoinToken.expires_at, settings.retain_days_audit),
+    audit, outbox = now - settings.retain_days_audit * DAY_MS, now - settings.retain_days_outbox * DAY_MS
+    states = now - settings.retain_days_states * DAY_MS
+    kinds: tuple[tuple[str, Any, Any], ...] = (
+        ("audit", Audit, Audit.at < audit),
+        ("usage", Usage, Usage.at < now - settings.retain_days_usage * DAY_MS),
+        ("loads", Load, Load.at < now - settings.retain_days_loads * DAY_MS),
+        ("states", ChannelState, _followed(states)),
+        ("outbox", Notification, Notification.at < outbox),
+        ("messages", Outbox, and_(Outbox.created_at < outbox, Outbox.state != "waiting")),
+        ("watches", SlotWatch, SlotWatch.not_after < outbox),
+        ("commands", Command, Command.deadline < audit),
+        ("tokens", JoinToken, JoinToken.expires_at < audit),
+        ("links", SecretLink, SecretLink.revoked_at < audit),
     )
-    gone = {kind: _older(store, table, column, now - days * DAY_MS) for kind, table, column, days in kinds}
+    gone = {kind: _remove(store, table, where) for kind, table, where in kinds}
     if logs is not None:
         gone["logs"] = logs.prune(now - settings.retain_days_logs * DAY_MS)
     return gone
@@ -80,11 +100,19 @@ class Nightly:
             wait = max(60.0, (next_night(now) - now) / 1000)
 
 
-def _older(store: Store, table: Any, column: Any, before: int) -> int:
+def _followed(before: int) -> Any:
+    """States that another one followed before that instant: the last one says what the channel did at it."""
+    later = aliased(ChannelState)
+    after = or_(later.at > ChannelState.at, and_(later.at == ChannelState.at, later.id > ChannelState.id))
+    followed = exists().where(later.channel_id == ChannelState.channel_id, after, later.at <= before)
+    return and_(ChannelState.at < before, followed)
+
+
+def _remove(store: Store, table: Any, where: Any) -> int:
     total = 0
     while True:
         with store.read() as session:
-            ids = list(session.scalars(select(table.id).where(column < before).limit(BATCH)))
+            ids = list(session.scalars(select(table.id).where(where).limit(BATCH)))
         if not ids:
             return total
         with store.write() as session:

@@ -16,6 +16,8 @@ from sqlalchemy.orm import Session
 
 from controller.fleet import reports
 from controller.notify import inbox
+from controller.store import channel_states
+from controller.store.channel_states import AWAY, GONE, Doing
 from controller.store.session import Store, Write
 from controller.store.tables import Channel, Load, Node, NodeModel, Usage
 from protos import fleet_pb2
@@ -81,6 +83,7 @@ class Records:
             for row in rows.values():
                 if row.gone_at is None:
                     row.gone_at = now
+                    channel_states.record(session, {row.id: Doing(GONE)}, now)
                     why = "This channel is no longer declared by its node."
                     inbox.place_lost(session, row, f"{name}/{row.name}", why, now)
             session.flush()
@@ -88,10 +91,33 @@ class Records:
             return node.id
 
     def left(self, node_id: str) -> None:
-        """The node's stream has ended."""
+        """The node's stream has ended: what its channels do is not known any more."""
         with self._store.write() as session:
+            now = self._clock()
             if node := session.get(Node, node_id):
-                node.last_seen_at = self._clock()
+                node.last_seen_at = now
+            _lost(session, [node_id], now)
+
+    def silent(self, connected: set[str]) -> None:
+        """What the channels of other nodes than these (ids) do is not known: said once, some time after a start."""
+        with self._store.read() as session:
+            away = [i for i in session.scalars(select(Node.id)) if i not in connected]
+            told = channel_states.last(session, list(_declared(session, away)))
+            if all(row.phase in (AWAY, GONE) for row in told.values()):
+                return
+        with self._store.write() as session:
+            _lost(session, away, self._clock())
+
+    def states(self, node_id: str, said: dict[str, Doing]) -> None:
+        """What channels (by name) do now; nothing is written where that is known."""
+        with self._store.read() as session:
+            ids = _channel_ids(session, node_id)
+            by_id = {ids[name]: doing for name, doing in said.items() if name in ids}
+            known = channel_states.last(session, list(by_id))
+        news = {i: doing for i, doing in by_id.items() if not doing.same(known.get(i))}
+        if news:
+            with self._store.write() as session:
+                channel_states.record(session, news, self._clock())
 
     def gpus(self, node_id: str, gpus: list[dict[str, Any]]) -> None:
         """The cards of a node: what lasts of them, not how full they are."""
@@ -222,6 +248,16 @@ def _known(session: Session, name: str, enrolment: str) -> Node:
 def _channel_ids(session: Session, node_id: str) -> dict[str, str]:
     rows = session.execute(select(Channel.name, Channel.id).where(Channel.node_id == node_id))
     return {row.name: row.id for row in rows}
+
+
+def _declared(session: Session, node_ids: list[str]) -> list[str]:
+    return list(session.scalars(select(Channel.id).where(Channel.node_id.in_(node_ids), Channel.gone_at.is_(None))))
+
+
+def _lost(session: Session, node_ids: list[str], now: int) -> None:
+    """Only of channels that had said something."""
+    told = channel_states.last(session, _declared(session, node_ids))
+    channel_states.record(session, {i: Doing(AWAY) for i in told}, now)
 
 
 def _touch_node(session: Write, node_id: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from controller.fleet.live import LiveChannel, LiveFailure, LiveGpu, LiveGpuProcess
+from controller.store.channel_states import Doing
 from protos import fleet_pb2, types_pb2
 
 OWN_SETTINGS = (
@@ -19,6 +20,22 @@ OWN_SETTINGS = (
 def live_channels(status: fleet_pb2.Status) -> dict[str, LiveChannel]:
     """A status' channels by name."""
     return {c.channel: _channel(c) for c in status.channels}
+
+
+def doing(channel: LiveChannel) -> Doing:
+    """What of a report is history. Why a channel failed is told while it waits, is blocked, or serves its fallback."""
+    failed = channel.phase in ("retry_wait", "blocked") or channel.fallback
+    reason = (channel.failure.reason if channel.failure else "") or (
+        channel.detail if channel.phase == "blocked" else ""
+    )
+    return Doing(
+        phase=channel.phase,
+        model=channel.running_model,
+        preset=channel.running_preset,
+        fallback=channel.fallback,
+        reason=reason if failed else "",
+        since=channel.phase_since,
+    )
 
 
 def live_gpus(status: fleet_pb2.Status) -> tuple[LiveGpu, ...]:

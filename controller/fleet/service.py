@@ -81,7 +81,11 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
 
     async def run(self) -> None:
         """Until cancelled: sends commands and key changes, ends the streams of nodes that were removed."""
-        await self._watch.run()
+        silent = asyncio.create_task(self._silent(), name="silent nodes")
+        try:
+            await self._watch.run()
+        finally:
+            silent.cancel()
 
     async def Connect(self, _requests: Any, context: grpc.aio.ServicerContext) -> None:
         peer, _ = await admitted(context, self._records)
@@ -250,8 +254,9 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
 
     async def _status(self, session: Session, status: fleet_pb2.Status) -> None:
         gpus = reports.live_gpus(status)
-        if self._sessions.get(session.node) is session:
-            channels = reports.live_channels(status)
+        current = self._sessions.get(session.node) is session
+        channels = reports.live_channels(status)
+        if current:
             self._live.update(session.node, channels=channels, gpus=gpus, gpu_problem=status.gpu_problem)
         lasting: list[dict[str, object]] = [
             {"index": g.index, "uuid": g.uuid, "name": g.name, "memory_total_bytes": g.memory_total_bytes}
@@ -261,6 +266,18 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
         if lasting and lasting != session.gpus:  # a driver that is away for a while makes no card disappear
             await asyncio.to_thread(self._records.gpus, session.node_id, lasting)
             session.gpus = lasting
+        states = {name: reports.doing(channel) for name, channel in channels.items()}
+        if current and states != session.states:  # a heartbeat is no history
+            await asyncio.to_thread(self._records.states, session.node_id, states)
+            session.states = states
+
+    async def _silent(self) -> None:
+        """Nodes that do not come back after a start: what they do is not known."""
+        await asyncio.sleep(2 * SILENT_SECONDS)
+        try:
+            await asyncio.to_thread(self._records.silent, {s.node_id for s in self._sessions.all()})
+        except Exception:
+            log.exception("what silent nodes do could not be noted")
 
     def _time(self, session: Session, asked: fleet_pb2.TimeRequest) -> None:
         def reply() -> fleet_pb2.ControllerMessage:

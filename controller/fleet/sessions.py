@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from controller.fleet.keys import Table
+from controller.store.channel_states import Doing
 from protos import fleet_pb2
 
 Make = Callable[[], fleet_pb2.ControllerMessage | None]
@@ -23,6 +24,7 @@ class Session:
         self.node, self.node_id, self.enrolment = node, node_id, enrolment
         self.keys: Table = {}  # as last sent
         self.gpus: list[dict[str, object]] | None = None  # as last written to the store
+        self.states: dict[str, Doing] = {}  # likewise, by channel
         self.ended = asyncio.Event()
         self.why_ended = ""
         self._due: deque[tuple[str, Make]] = deque()

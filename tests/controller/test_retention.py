@@ -13,7 +13,21 @@ from sqlalchemy import func, select
 from controller import retention
 from controller.fleet.logs import Launch, LogStore
 from controller.settings import Settings
-from controller.store.tables import Audit, Command, JoinToken, Load, Node, Notification, Usage, User
+from controller.store.tables import (
+    Audit,
+    Channel,
+    ChannelState,
+    Command,
+    JoinToken,
+    Load,
+    Node,
+    Notification,
+    Outbox,
+    SecretLink,
+    SlotWatch,
+    Usage,
+    User,
+)
 from tests.fleet_parts import make_store
 
 DAY = 86_400_000
@@ -26,6 +40,8 @@ def fill(store: Any, ages: list[float]) -> None:
     with store.write() as session:
         session.add_all([User(id="u", name="u", created_at=0), Node(id="n", name="n", created_at=0)])
         session.flush()
+        session.add(Channel(id="c", node_id="n", name="c", created_at=0))
+        session.flush()
         for i, age in enumerate(ages):
             at, id_ = int(NOW - age * DAY), f"x{i}"
             session.add_all(
@@ -33,6 +49,14 @@ def fill(store: Any, ages: list[float]) -> None:
                     Audit(id=id_, at=at, action="a", subject="s"),
                     Load(id=id_, node_id="n", model="m", identity="", ok=True, seconds=1, at=at),
                     Notification(id=id_, event_id=id_, user_id="u", kind="k", subject="s", text="t", at=at),
+                    ChannelState(id=id_, channel_id="c", at=at, phase="ready"),
+                    Outbox(id=id_, event_id=id_, kind="k", way="email", address="a", state="sent", created_at=at, due_at=at),
+                    SlotWatch(
+                        id=id_, user_id="u", kind="model", minutes=1, not_before=at, not_after=at, created_at=at
+                    ),
+                    SecretLink(
+                        id=id_, kind="feed", user_id="u", prefix="x", sha256=id_, created_at=at, revoked_at=at
+                    ),
                     Command(id=id_, node_id="n", kind="retry", created_at=at, deadline=at),
                     JoinToken(id=id_, node_name="n", sha256=id_, created_at=at, expires_at=at),
                     Usage(
@@ -66,9 +90,28 @@ def test_many_rows_go_in_small_transactions(tmp_path: Path) -> None:
     fill(store, [500] * (retention.BATCH + 3) + [1])
     before = store.revision()
     gone = retention.prune(store, None, Settings(state_dir=tmp_path), NOW)
+    assert gone.pop("states") == retention.BATCH + 2  # the last one is what the channel was doing
     assert set(gone.values()) == {retention.BATCH + 3}
-    assert store.revision() - before == 2 * len(gone)
+    assert store.revision() - before == 2 * (len(gone) + 1)
     assert count(store, Command) == 1
+    store.close()
+
+
+def test_the_state_at_the_beginning_of_the_kept_time_stays(tmp_path: Path) -> None:
+    store = make_store(tmp_path)
+    fill(store, [401, 400.5, 3])
+    with store.write() as session:
+        session.add(Channel(id="d", node_id="n", name="d", created_at=0))
+        session.flush()
+        session.add(ChannelState(id="long ago", channel_id="d", at=1, phase="ready"))
+        session.add(Outbox(id="w", event_id="w", kind="k", way="email", address="a", created_at=1, due_at=1))
+        session.add(SecretLink(id="open", kind="feed", user_id="u", prefix="x", sha256="s", created_at=1))
+    gone = retention.prune(store, None, Settings(state_dir=tmp_path), NOW)
+    with store.read() as session:
+        assert set(session.scalars(select(ChannelState.id))) == {"x1", "x2", "long ago"}
+        assert set(session.scalars(select(Outbox.id))) == {"x2", "w"}  # one that waits is not dropped in silence
+        assert set(session.scalars(select(SecretLink.id))) == {"x2", "open"}
+    assert (gone["states"], gone["messages"], gone["links"]) == (1, 2, 2)
     store.close()
 
 

@@ -11,7 +11,8 @@ import pytest
 from sqlalchemy import select
 
 from agent.state import State
-from controller.store.tables import Node
+from controller.fleet.records import Records
+from controller.store.tables import ChannelState, Node
 from protos import fleet_pb2, fleet_pb2_grpc, logs_pb2, logs_pb2_grpc
 from tests.fleet_parts import Controller, FakeNode, linked, until
 
@@ -111,24 +112,77 @@ def test_a_request_to_renew_that_is_none(state: State) -> None:
     with_channel(state, scene)
 
 
-def test_the_store_hears_of_a_node_that_leaves_and_of_nothing_between(controller: Controller, state: State) -> None:
-    """Heartbeats and changes of phase are not written."""
+def states(controller: Controller) -> list[tuple[str, str | None, bool]]:
+    with controller.store.read() as session:
+        rows = session.scalars(select(ChannelState).order_by(ChannelState.at, ChannelState.id)).all()
+    assert [r.at for r in rows] == sorted(r.at for r in rows)
+    return [(r.phase, r.model, r.fallback) for r in rows]
+
+
+def test_the_store_hears_of_changes_and_never_of_heartbeats(controller: Controller, state: State) -> None:
+    """A row a change of what a channel does; requests that run, and saying the same again, are no change."""
 
     async def scene() -> None:
         node = FakeNode()
         async with linked(state, node) as link:
             await until(lambda: controller.live.node("n1").online and controller.live.node("n1").channels)
-            await until(lambda: link.connected)
-            await asyncio.sleep(0.3)
-            before = controller.store.revision()
+            await until(lambda: link.connected and states(controller))
+            said, expected = node.said.channels[0], [("off", None, False)]
+            assert states(controller) == expected
             for phase in ("freeing", "loading", "ready"):
-                node.said.channels[0].phase = phase
+                said.phase = phase
                 link.status_changed()
-                await until(lambda phase=phase: controller.live.channel("n1", "main").phase == phase)
+                expected.append((phase, None, False))
+                await until(lambda: states(controller) == expected, what=f"{expected}")
+            said.running, said.running_model, said.fallback = "x", "model-x", True
+            link.status_changed()
+            expected.append(("ready", "model-x", True))
+            await until(lambda: states(controller) == expected, what=f"{expected}")
+            before = controller.store.revision()
+            for in_flight in (1, 2, 0):
+                said.in_flight = in_flight
+                link.status_changed()
+                await until(lambda n=in_flight: controller.live.channel("n1", "main").in_flight == n)
             assert controller.store.revision() == before
-        await until(lambda: controller.store.revision() == before + 1)
+        await until(lambda: states(controller) == [*expected, ("unknown", None, False)])
+        assert controller.store.revision() == before + 1
         assert controller.live.channel("n1", "main").phase == "unknown"
         with controller.store.read() as session:
             assert session.scalars(select(Node.last_seen_at)).one()
+        async with linked(state, node) as link:
+            await until(lambda: states(controller)[-1] == ("ready", "model-x", True))
+        await until(lambda: states(controller)[-1][0] == "unknown")
+
+    asyncio.run(scene())
+
+
+def test_a_node_that_does_not_come_back_after_a_start_is_not_known(controller: Controller, state: State) -> None:
+    async def scene() -> None:
+        async with linked(state, FakeNode()):
+            await until(lambda: states(controller)[-1][0] == "off")
+        await until(lambda: states(controller)[-1][0] == "unknown")
+
+    asyncio.run(scene())
+    with controller.store.write() as session:  # as a controller that was killed leaves it
+        last = session.scalars(select(ChannelState).order_by(ChannelState.at.desc(), ChannelState.id.desc())).first()
+        session.delete(last)
+    records, count = Records(controller.store, controller.now), len(states(controller))
+    with controller.store.read() as session:
+        node_id = session.scalars(select(Node.id)).one()
+    records.silent({node_id})
+    assert len(states(controller)) == count
+    for _ in range(2):
+        records.silent(set())
+        assert states(controller)[count:] == [("unknown", None, False)]
+
+
+def test_a_channel_that_is_not_declared_any_more_is_gone(controller: Controller, state: State) -> None:
+    async def scene() -> None:
+        async with linked(state, FakeNode()):
+            await until(lambda: states(controller)[-1][0] == "off")
+        node = FakeNode(channels=("other",))
+        node.said.channels[0].phase = "ready"
+        async with linked(state, node):
+            await until(lambda: {p for p, *_ in states(controller)[-2:]} == {"gone", "ready"})
 
     asyncio.run(scene())
