@@ -413,8 +413,9 @@ class Leader(Base):
     epoch: Mapped[int] = mapped_column(BigInteger)
     holder: Mapped[str] = mapped_column(Text)
     renewed_at: Mapped[int] = mapped_column(BigInteger)
-    address: Mapped[str] = mapped_column(Text, default="", server_default="")  # the holder's, for the other controllers
     fleet_address: Mapped[str] = mapped_column(Text, default="", server_default="")  # where agents find it
+    # Digests of what every controller of the database must have alike: {"ca": …, "session_key": …}.
+    secrets: Mapped[dict[str, Any]] = mapped_column(default=dict, server_default="{}")
 
 
 class Revision(Base):
