@@ -33,6 +33,7 @@ from agent.runtime.models import ModelIndex
 from agent.settings import AgentSettings, NodeFile
 from agent.spool import Spool
 from agent.state import State
+from agent.systemd import feed_watchdog, notify
 from protos import fleet_pb2
 
 log = logging.getLogger(__name__)
@@ -97,6 +98,7 @@ class Agent:
             "models": self.node.watch_models(self.link.inventory_changed),
             "gpus": self.node.watch_gpus(self.link.status_changed, self.link.declared_changed),
             "status": self._write_status(),
+            "watchdog": feed_watchdog(),
             "undeclared channels": self._stop_undeclared(),
             **{f"channel {name}": task.run() for name, task in self.channels.items()},
             **({"read ahead": self.read_ahead.run()} if self._settings.read_ahead else {}),
@@ -105,11 +107,13 @@ class Agent:
         tasks = [asyncio.create_task(part, name=name) for name, part in parts.items()]
         stop = asyncio.create_task(self._stopped.wait())
         log.info("agent runs node=%s pid=%s channels=%s", self.node.name, os.getpid(), ",".join(self.channels))
+        notify("READY=1")
         try:
             done, _ = await asyncio.wait([*tasks, stop], return_when=asyncio.FIRST_COMPLETED)
             for task in done - {stop}:
                 task.result()
                 raise RuntimeError(f"{task.get_name()} ended by itself")
+            notify("STOPPING=1")
             log.info("agent ends; engines go on")
         finally:
             server.close()

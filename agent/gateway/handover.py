@@ -20,13 +20,16 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from agent.systemd import notify
+
 log = logging.getLogger(__name__)
 NAME = ".handover.sock"
 SERVING = b"serving"
 MOST_SOCKETS = 200
 MESSAGE_BYTES = 256 * 1024
 SECONDS = 3.0
-_children: list[subprocess.Popen[bytes]] = []
+BETWEEN = "import os, sys; os.fork() or os.execv(sys.argv[1], sys.argv[1:])"
+_between: list[subprocess.Popen[bytes]] = []
 
 
 class Offer:
@@ -118,6 +121,10 @@ class Predecessor:
         """Its socket for an address; None: it has none."""
         return self._sockets.pop(address, None)
 
+    def pick_all(self, prefix: str) -> list[socket.socket]:
+        """Those whose name begins so, in the order that it has them in."""
+        return [self._sockets.pop(name) for name in [*self._sockets] if name.startswith(prefix)]
+
     def serving(self) -> None:
         """This process accepts now; the other stops."""
         with contextlib.suppress(OSError):
@@ -167,29 +174,24 @@ def offered(
         before.serving()
     offer = Offer(run_dir, sockets, on_taken)
     offer.open()
-    tell_systemd()
+    notify("READY=1", f"MAINPID={os.getpid()}")  # the service's main process from now on
     return offer
 
 
 def start_successor() -> None:
-    """The same command once more, which takes over from this process (SIGUSR2)."""
+    """The same command once more, which takes over from this process (SIGUSR2).
+
+    Where the command is a program's path, that path is run, not this interpreter: after an upgrade it leads to another
+    version. A process between the two ends at once, so that the successor is nobody's child: systemd, which then has it,
+    hears of its end.
+    """
+    program = sys.orig_argv[1:]
+    command = program if program and os.path.isabs(program[0]) and os.access(program[0], os.X_OK) else None
+    command = command or [sys.executable, *program]
     try:
-        child = subprocess.Popen([sys.executable, *sys.orig_argv[1:]], stdin=subprocess.DEVNULL)
-        _children.append(child)  # waited for with this process's end, or never
+        between = subprocess.Popen([sys.executable, "-I", "-S", "-c", BETWEEN, *command], stdin=subprocess.DEVNULL)
     except OSError as err:
         log.error("no successor started error=%s", err)
         return
-    log.info("successor started pid=%s", child.pid)
-
-
-def tell_systemd() -> None:
-    """That this process is ready and the service's main one, where systemd wants to know (Type=notify)."""
-    where = os.environ.get("NOTIFY_SOCKET")
-    if not where:
-        return
-    try:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as out:
-            out.connect("\0" + where[1:] if where.startswith("@") else where)
-            out.send(f"READY=1\nMAINPID={os.getpid()}\n".encode())
-    except OSError as err:
-        log.warning("systemd not told error=%s", err)
+    _between.append(between)  # not waited for: this process may be busy, and ends soon
+    log.info("successor starts command=%s", command[0])

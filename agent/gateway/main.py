@@ -34,11 +34,13 @@ from agent.gateway.reply import CUT_SECONDS
 from agent.gateway.server import Gateway
 from agent.gateway.tls import HANDSHAKE_SECONDS, SHUTDOWN_SECONDS, Tls, TlsError
 from agent.settings import AgentSettings, NodeFileError, read_node_file
+from agent.systemd import feed_watchdog
 
 log = logging.getLogger(__name__)
 LINGER_SECONDS = 3600.0
 HAND_OVER_SECONDS = 2.0  # at the end, for the agent to take the last usage rows
 LINK_SECONDS = 0.5  # at the start, for the agent to answer
+SYSTEMD = "systemd"  # what sockets that it made are called here: where there are some, it says where to listen
 METRICS = "metrics="  # in front of the address that is for metrics alone
 
 
@@ -117,8 +119,12 @@ async def serve(
     if board is None:
         loop.add_signal_handler(signal.SIGUSR2, start_successor)
         offer = offered(run_dir, sockets, before, end.replace)
+        feeding = loop.create_task(feed_watchdog())
+        watch.append(feeding)
     ready()
     await end.told.wait()
+    if end.replaced and board is None:
+        feeding.cancel()  # the one that accepts now does it
     for server in servers:
         server.close()
     if offer is not None:
@@ -178,8 +184,10 @@ def _sockets(
     def one(name: str, address: str, setting: str) -> socket.socket:
         return (before.pick(name) if before is not None else None) or bind(address, setting)
 
+    if not given and before is not None:
+        given = before.pick_all(SYSTEMD)
     if given:
-        sockets = {f"systemd{number}": each for number, each in enumerate(given)}
+        sockets = {f"{SYSTEMD}{number}": each for number, each in enumerate(given)}
     else:
         sockets = {address: one(address, address, "gateway.listen") for address in listen}
     if metrics:

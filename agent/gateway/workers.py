@@ -16,13 +16,14 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from agent.gateway.board import Board
 from agent.gateway.handover import Offer, Predecessor, offered, start_successor
 from agent.settings import AgentSettings
+from agent.systemd import feed_watchdog
 
 log = logging.getLogger(__name__)
 VARIABLE = "SLOTSERVE_GATEWAY_WORK"
@@ -81,10 +82,13 @@ async def supervise(
     await crew.all_ready()
     offer: Offer | None = None
     if not crew.stopping:
-        offer = offered(settings.run_dir, sockets, before, lambda: crew.stop(signal.SIGUSR1))
+        offer = offered(settings.run_dir, sockets, before, crew.replaced)
     elif before is not None:
         before.close()
+    feeding = loop.create_task(feed_watchdog())
+    crew.on_replaced = feeding.cancel
     await asyncio.gather(*tasks)
+    feeding.cancel()
     if offer is not None:
         offer.close()
     return 0
@@ -99,6 +103,7 @@ class _Crew:
         tls: tuple[Path, Path] | None,
     ) -> None:
         self.stopping = False
+        self.on_replaced: Callable[[], object] = lambda: None
         self._sockets, self._settings, self._node, self._tls = sockets, settings, node, tls
         self._number = settings.gateway_workers
         self._board = Board.create(self._number)
@@ -111,6 +116,11 @@ class _Crew:
         self.stopping = True
         self._told.set()
         self.tell(number)
+
+    def replaced(self) -> None:
+        """Another gateway accepts now."""
+        self.on_replaced()
+        self.stop(signal.SIGUSR1)
 
     def tell(self, number: signal.Signals) -> None:
         for process in self._running.values():

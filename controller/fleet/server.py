@@ -26,6 +26,7 @@ from controller.fleet.peers import PeerService
 from controller.fleet.records import Records
 from controller.fleet.service import FleetService
 from controller.store.session import Store
+from controller.systemd import feed_watchdog
 from protos import enrol_pb2_grpc, fleet_pb2_grpc, logs_pb2_grpc, peers_pb2_grpc
 
 log = logging.getLogger(__name__)
@@ -114,7 +115,10 @@ class FleetServer:
             peers_pb2_grpc.add_PeersServicer_to_server(self._peers, fleet)
         self.fleet_port = _bind(fleet, self._fleet_listen, self._credentials(ask_for_certificate=True))
         self.enrol_port = _bind(enrol, self._enrol_listen, self._credentials(ask_for_certificate=False))
-        tasks: list[asyncio.Task[Any]] = [asyncio.create_task(self._stop.wait(), name="stop")]
+        tasks: list[asyncio.Task[Any]] = [
+            asyncio.create_task(self._stop.wait(), name="stop"),
+            asyncio.create_task(feed_watchdog(), name="watchdog"),
+        ]
         if self._leadership:
             tasks.append(asyncio.create_task(self._leadership.run(), name="leadership"))
             looked = asyncio.create_task(self._leadership.lease.looked.wait())
