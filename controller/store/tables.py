@@ -59,8 +59,24 @@ class User(Base):
     subject: Mapped[str | None] = mapped_column(Text, index=True, unique=True)
     # Which events reach the person by which way: {kind: [way, …]}; a kind that is missing takes the defaults.
     notify: Mapped[dict[str, Any]] = mapped_column(default=dict, server_default="{}")
-    # Grows when every session of the person is to end (signed out everywhere, new password, disabled).
-    session_epoch: Mapped[int] = mapped_column(Integer, default=0, server_default="0")
+    # Set by an administrator: to be changed at the next sign-in before anything else.
+    password_temporary: Mapped[bool] = mapped_column(Boolean, default=False, server_default=text("false"))
+
+
+class WebSession(Base):
+    """A sign-in to the console, from one browser. The cookie holds a random text, the row its hash: an ended row is dead
+    at once, whoever has a copy of the cookie."""
+
+    __tablename__ = "web_sessions"
+    id: Mapped[str] = mapped_column(String(32), primary_key=True, default=new_id)
+    sha256: Mapped[str] = mapped_column(String(64), unique=True)
+    user_id: Mapped[str] = mapped_column(ForeignKey("users.id"), index=True)
+    way: Mapped[str] = mapped_column(String(16))  # password oidc
+    created_at: Mapped[int] = mapped_column(BigInteger)
+    seen_at: Mapped[int] = mapped_column(BigInteger, index=True)  # exact to minutes
+    ended_at: Mapped[int | None] = mapped_column(BigInteger)
+    address: Mapped[str] = mapped_column(String(64), default="")
+    agent: Mapped[str] = mapped_column(Text, default="")  # what the browser calls itself
 
 
 class ApiKey(Base):

@@ -84,6 +84,22 @@ def upgrade() -> None:
     sa.PrimaryKeyConstraint('id')
     )
     op.create_index('channel_states_channel_at', 'channel_states', ['channel_id', 'at'], unique=False)
+    op.create_table('web_sessions',
+    sa.Column('id', sa.String(length=32), nullable=False),
+    sa.Column('sha256', sa.String(length=64), nullable=False),
+    sa.Column('user_id', sa.String(length=32), nullable=False),
+    sa.Column('way', sa.String(length=16), nullable=False),
+    sa.Column('created_at', sa.BigInteger(), nullable=False),
+    sa.Column('seen_at', sa.BigInteger(), nullable=False),
+    sa.Column('ended_at', sa.BigInteger(), nullable=True),
+    sa.Column('address', sa.String(length=64), nullable=False),
+    sa.Column('agent', sa.Text(), nullable=False),
+    sa.ForeignKeyConstraint(['user_id'], ['users.id'], ),
+    sa.PrimaryKeyConstraint('id'),
+    sa.UniqueConstraint('sha256')
+    )
+    op.create_index(op.f('ix_web_sessions_user_id'), 'web_sessions', ['user_id'], unique=False)
+    op.create_index(op.f('ix_web_sessions_seen_at'), 'web_sessions', ['seen_at'], unique=False)
     op.create_table('secret_links',
     sa.Column('id', sa.String(length=32), nullable=False),
     sa.Column('kind', sa.String(length=16), nullable=False),
@@ -115,7 +131,7 @@ def upgrade() -> None:
     op.create_index(op.f('ix_reservations_series_id'), 'reservations', ['series_id'], unique=False)
     op.add_column('users', sa.Column('subject', sa.Text(), nullable=True))
     op.add_column('users', sa.Column('notify', sa.JSON(), server_default='{}', nullable=False))
-    op.add_column('users', sa.Column('session_epoch', sa.Integer(), server_default='0', nullable=False))
+    op.add_column('users', sa.Column('password_temporary', sa.Boolean(), server_default=sa.text('false'), nullable=False))
     op.create_index(op.f('ix_users_subject'), 'users', ['subject'], unique=True)
 
 
