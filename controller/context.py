@@ -28,6 +28,12 @@ class EngineLogs(Protocol):
     def launches(self, node: str, channel: str) -> list[dict[str, Any]]:
         """Newest first: {id, launched_at, model, preset, reservation_id, ended, failed, size}."""
 
+    def line_at(self, node: str, channel: str, launch: str, offset: int) -> int:
+        """The number (from 1) of the line that holds an offset, of what is kept."""
+
+    def find(self, node: str, channel: str, launch: str, text: str, most: int) -> tuple[list[tuple[int, int]], int]:
+        """Lines with a text, whatever its case: ((offset, number) of the first `most`, how many there are)."""
+
 
 class Ca(Protocol):
     """What join strings need of the certificate authority (controller/fleet/ca.py)."""
@@ -39,7 +45,8 @@ class Ca(Protocol):
 class Context:
     """One a process. `wake_planner(*channel_ids)` (none = all) and `wake_commands()` are thread-safe and return at once;
     `keys_changed()` tells the fleet that a key or person changed. `plan_looked_at()` = ms of the planner's last look;
-    `planner_figures()` = (channels looked at since the start, seconds by which the newest due times were met late)."""
+    `planner_figures()` = (channels looked at since the start, seconds by which the newest due times were met late).
+    `leads()`: whether this controller plans; `leader()`: where the one that does is, as agents dial it ("" = none known)."""
 
     settings: Settings
     store: Store
@@ -53,5 +60,7 @@ class Context:
     ca: Ca | None = None
     enrol_address: str = ""
     planner_figures: Callable[[], tuple[int, list[float]]] = lambda: (0, [])
+    leads: Callable[[], bool] = lambda: True
+    leader: Callable[[], str] = lambda: ""
     polled: Polled = field(default_factory=Polled)
     extra: dict[str, Any] = field(default_factory=dict)

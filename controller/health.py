@@ -61,6 +61,8 @@ def not_ready(ctx: Context) -> list[str]:
         return [f"the database cannot be read: {str(err).splitlines()[0]}"]
     if not epoch:
         return ["no planner has started yet"]
+    if not (ctx.leads() or ctx.leader()):
+        return ["no controller leads at the moment: bookings are kept, plans are not made"]
     looked = ctx.plan_looked_at()
     oldest = 3 * ctx.settings.tick_seconds
     if looked is None:
@@ -112,6 +114,7 @@ class _Figures(Collector):
         for status, count in statuses:
             kept.add_metric([status], count)
         yield kept
+        yield GaugeMetricFamily("slotserve_leader", "1 while this controller plans", value=float(ctx.leads()))
         looked = ctx.plan_looked_at()
         if looked is not None:
             age = (ctx.clock() - looked) / 1000

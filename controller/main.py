@@ -24,15 +24,13 @@ from typing import Any
 import click
 
 from controller import logs
-from controller.context import Context, wall_ms
-from controller.fleet.ca import CertificateAuthority, write_private
-from controller.fleet.live import Live
-from controller.fleet.logs import LogStore
+from controller.fleet import shared_secrets
+from controller.fleet.ca import write_private
 from controller.fleet.server import FleetServer
-from controller.fleet.service import FleetService
 from controller.settings import Settings
 from controller.store import migrate
 from controller.store.session import Store
+from controller.systemd import notify
 
 log = logging.getLogger(__name__)
 WEB_THREADS = 8
@@ -97,53 +95,25 @@ def split_address(address: str, variable: str) -> tuple[str, int]:
 
 
 def _run(settings: Settings, store: Store, listen: dict[str, Any]) -> int:
-    from controller.fleet.planner import Planner
-    from controller.notify import inbox
-    from controller.retention import Nightly
+    from controller.assembly import assemble
     from controller.web import create_app
 
-    live = Live()
-    ca = CertificateAuthority(settings.state_dir / "ca", _hosts(settings))
-    log_store = LogStore(settings.state_dir / "logs")
-    planner = Planner(store, live, settings, wall_ms, lambda node: service.push(node))
-    service: FleetService = FleetService(store, live, planner, wall_ms, inbox.tell_event, ca)
-    fleet: FleetServer = FleetServer(
-        store=store,
-        service=service,
-        logs=log_store,
-        ca=ca,
-        planner=planner,
-        clock=wall_ms,
-        fleet_listen=settings.fleet_listen,
-        enrol_listen=settings.enrol_listen,
-        fleet_address=lambda: _address(settings.fleet_address, settings.fleet_listen, fleet.fleet_port),
-        on_death=lambda _: os.kill(os.getpid(), signal.SIGTERM),
-    )
-    nightly = Nightly(store, log_store, settings, wall_ms)
-    planner.start()
+    if told := shared_secrets.differing(store, settings.state_dir):
+        raise StartRefused(told)
+    parts = assemble(settings, store, _hosts(settings), _dialled)
     try:
-        fleet.start()
+        parts.fleet.start()
     except OSError as err:
         raise StartRefused(f"SLOTSERVE_FLEET_LISTEN or SLOTSERVE_ENROL_LISTEN: {err}") from err
     try:
-        context = Context(
-            settings=settings,
-            store=store,
-            live=live,
-            wake_planner=planner.wake,
-            wake_commands=service.wake_commands,
-            keys_changed=service.keys_changed,
-            plan_looked_at=lambda: planner.last_look_ms,
-            planner_figures=lambda: (planner.looks, list(planner.lateness)),
-            logs=log_store,
-            ca=ca,
-            enrol_address=_address(settings.enrol_address, settings.enrol_listen, fleet.enrol_port),
-        )
-        nightly.start()
-        return _serve_web(create_app(context), settings, listen, fleet)
+        parts.context.enrol_address = _dialled(settings.enrol_address, settings.enrol_listen, parts.fleet.enrol_port)
+        app = create_app(parts.context)
+        shared_secrets.remember(store, settings.state_dir)
+        parts.nightly.start()
+        return _serve_web(app, settings, listen, parts.fleet)
     finally:
-        nightly.stop()
-        fleet.stop()
+        parts.nightly.stop()
+        parts.fleet.stop()
 
 
 def _serve_web(app: Any, settings: Settings, listen: dict[str, Any], fleet: FleetServer) -> int:
@@ -169,10 +139,12 @@ def _serve_web(app: Any, settings: Settings, listen: dict[str, Any], fleet: Flee
     write_private(settings.state_dir / "ports.json", json.dumps(ports).encode(), 0o644)
     gc.collect()
     gc.freeze()  # what there is at the start stays: a full collection of it would hold the planner's loop for 100 ms
+    notify("READY=1")
     log.info("ready http=%s fleet=%s enrol=%s", port or settings.http_listen, fleet.fleet_port, fleet.enrol_port)
     try:
         server.run()  # returns on SystemExit, after the running requests
     finally:
+        notify("STOPPING=1")
         server.close()
         (settings.state_dir / "ports.json").unlink(missing_ok=True)
     log.info("ended")
@@ -231,7 +203,7 @@ def _hosts(settings: Settings) -> list[str]:
     return found
 
 
-def _address(said: str, listen: str, port: int) -> str:
+def _dialled(said: str, listen: str, port: int) -> str:
     """What others dial: as set, else the listen address with the port that was chosen (a wildcard: this host's name)."""
     if said:
         return said

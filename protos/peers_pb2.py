@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x12protos/peers.proto\x12\x0cslotserve.v1\"C\n\x0f\x46ollowerMessage\x12\x10\n\x08\x63hannels\x18\x01 \x03(\t\x12\x0c\n\x04keys\x18\x02 \x01(\x08\x12\x10\n\x08\x63ommands\x18\x03 \x01(\x08\"b\n\rLeaderMessage\x12%\n\x05nodes\x18\x01 \x03(\x0b\x32\x16.slotserve.v1.LiveNode\x12\x19\n\x0clast_look_ms\x18\x02 \x01(\x03H\x00\x88\x01\x01\x42\x0f\n\r_last_look_ms\"&\n\x08LiveNode\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04json\x18\x02 \x01(\x0c\"Z\n\nLogRequest\x12\x0c\n\x04node\x18\x01 \x01(\t\x12\x0f\n\x07\x63hannel\x18\x02 \x01(\t\x12\x0e\n\x06offset\x18\x03 \x01(\x12\x12\r\n\x05limit\x18\x04 \x01(\x03\x12\x0e\n\x06launch\x18\x05 \x01(\t\"\x18\n\x08LogReply\x12\x0c\n\x04json\x18\x01 \x01(\x0c\x32\x8e\x01\n\x05Peers\x12H\n\x06\x46ollow\x12\x1d.slotserve.v1.FollowerMessage\x1a\x1b.slotserve.v1.LeaderMessage(\x01\x30\x01\x12;\n\x07ReadLog\x12\x18.slotserve.v1.LogRequest\x1a\x16.slotserve.v1.LogReplyb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x12protos/peers.proto\x12\x0cslotserve.v1\"C\n\x0f\x46ollowerMessage\x12\x10\n\x08\x63hannels\x18\x01 \x03(\t\x12\x0c\n\x04keys\x18\x02 \x01(\x08\x12\x10\n\x08\x63ommands\x18\x03 \x01(\x08\"b\n\rLeaderMessage\x12%\n\x05nodes\x18\x01 \x03(\x0b\x32\x16.slotserve.v1.LiveNode\x12\x19\n\x0clast_look_ms\x18\x02 \x01(\x03H\x00\x88\x01\x01\x42\x0f\n\r_last_look_ms\"&\n\x08LiveNode\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04json\x18\x02 \x01(\x0c\"/\n\nLogRequest\x12\x0e\n\x06method\x18\x01 \x01(\t\x12\x11\n\targuments\x18\x02 \x01(\x0c\"\x18\n\x08LogReply\x12\x0c\n\x04json\x18\x01 \x01(\x0c\x32\x8e\x01\n\x05Peers\x12H\n\x06\x46ollow\x12\x1d.slotserve.v1.FollowerMessage\x1a\x1b.slotserve.v1.LeaderMessage(\x01\x30\x01\x12;\n\x07ReadLog\x12\x18.slotserve.v1.LogRequest\x1a\x16.slotserve.v1.LogReplyb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -38,9 +38,9 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_LIVENODE']._serialized_start=205
   _globals['_LIVENODE']._serialized_end=243
   _globals['_LOGREQUEST']._serialized_start=245
-  _globals['_LOGREQUEST']._serialized_end=335
-  _globals['_LOGREPLY']._serialized_start=337
-  _globals['_LOGREPLY']._serialized_end=361
-  _globals['_PEERS']._serialized_start=364
-  _globals['_PEERS']._serialized_end=506
+  _globals['_LOGREQUEST']._serialized_end=292
+  _globals['_LOGREPLY']._serialized_start=294
+  _globals['_LOGREPLY']._serialized_end=318
+  _globals['_PEERS']._serialized_start=321
+  _globals['_PEERS']._serialized_end=463
 # @@protoc_insertion_point(module_scope)

@@ -33,18 +33,12 @@ class LiveNode(_message.Message):
     def __init__(self, name: _Optional[str] = ..., json: _Optional[bytes] = ...) -> None: ...
 
 class LogRequest(_message.Message):
-    __slots__ = ("node", "channel", "offset", "limit", "launch")
-    NODE_FIELD_NUMBER: _ClassVar[int]
-    CHANNEL_FIELD_NUMBER: _ClassVar[int]
-    OFFSET_FIELD_NUMBER: _ClassVar[int]
-    LIMIT_FIELD_NUMBER: _ClassVar[int]
-    LAUNCH_FIELD_NUMBER: _ClassVar[int]
-    node: str
-    channel: str
-    offset: int
-    limit: int
-    launch: str
-    def __init__(self, node: _Optional[str] = ..., channel: _Optional[str] = ..., offset: _Optional[int] = ..., limit: _Optional[int] = ..., launch: _Optional[str] = ...) -> None: ...
+    __slots__ = ("method", "arguments")
+    METHOD_FIELD_NUMBER: _ClassVar[int]
+    ARGUMENTS_FIELD_NUMBER: _ClassVar[int]
+    method: str
+    arguments: bytes
+    def __init__(self, method: _Optional[str] = ..., arguments: _Optional[bytes] = ...) -> None: ...
 
 class LogReply(_message.Message):
     __slots__ = ("json",)

@@ -31,6 +31,7 @@ COALESCE_SECONDS = 0.25
 HEARTBEAT_SECONDS = 2.0  # of the leader: a follower that hears nothing for three of them looks for another
 AGAIN_SECONDS = 1.0
 LOG_SECONDS = 5.0
+LOG_METHODS = ("read", "launches", "line_at", "find")  # of EngineLogs
 NODE = TypeAdapter(LiveNode)
 OPTIONS = (
     ("grpc.max_receive_message_length", 64 << 20),
@@ -81,13 +82,9 @@ class PeerService(peers_pb2_grpc.PeersServicer):
 
     async def ReadLog(self, asked: peers_pb2.LogRequest, context: grpc.aio.ServicerContext) -> peers_pb2.LogReply:
         await _controllers_only(context)
-        said: Any
-        if asked.launch:
-            said = await asyncio.to_thread(
-                self._logs.read, asked.node, asked.channel, asked.offset, asked.limit, asked.launch
-            )
-        else:
-            said = await asyncio.to_thread(self._logs.launches, asked.node, asked.channel)
+        if asked.method not in LOG_METHODS:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"{asked.method!r} is no question about a log")
+        said = await asyncio.to_thread(getattr(self._logs, asked.method), *json.loads(asked.arguments))
         return peers_pb2.LogReply(json=json.dumps(said).encode())
 
     async def _hear(self, asked: AsyncIterator[peers_pb2.FollowerMessage]) -> None:
@@ -119,11 +116,11 @@ class Follower:
             self._keys, self._commands = self._keys or keys, self._commands or commands
         self._ring()
 
-    def read_log(self, node: str, channel: str, offset: int, limit: int, launch: str) -> Any:
-        """What the leader has of it. Raises ConnectionError where none is reached."""
+    def ask_log(self, method: str, *arguments: str | int) -> Any:
+        """What the leader's logs answer. Raises ConnectionError where none is reached."""
         if self._loop is None or self._stub is None:
             raise ConnectionError("no controller leads at the moment")
-        asked = peers_pb2.LogRequest(node=node, channel=channel, offset=offset, limit=limit, launch=launch)
+        asked = peers_pb2.LogRequest(method=method, arguments=json.dumps(arguments).encode())
         return asyncio.run_coroutine_threadsafe(self._ask(asked), self._loop).result(LOG_SECONDS * 2)
 
     def _committed(self, channel_ids: frozenset[str]) -> None:
@@ -222,18 +219,26 @@ class PeerLogs:
         self._own, self._lease, self._follower = own, lease, follower
 
     def read(self, node: str, channel: str, offset: int, limit: int, launch: str = "current") -> dict[str, Any] | None:
-        if not self._lease.holds():
-            with contextlib.suppress(ConnectionError, TimeoutError):  # then what an earlier term has left here
-                said: dict[str, Any] | None = self._follower.read_log(node, channel, offset, limit, launch)
-                return said
-        return self._own.read(node, channel, offset, limit, launch)
+        said: dict[str, Any] | None = self._ask("read", node, channel, offset, limit, launch)
+        return said
 
     def launches(self, node: str, channel: str) -> list[dict[str, Any]]:
+        return list(self._ask("launches", node, channel))
+
+    def line_at(self, node: str, channel: str, launch: str, offset: int) -> int:
+        return int(self._ask("line_at", node, channel, launch, offset))
+
+    def find(self, node: str, channel: str, launch: str, text: str, most: int) -> tuple[list[tuple[int, int]], int]:
+        places, count = self._ask("find", node, channel, launch, text, most)
+        return [(at, line) for at, line in places], count
+
+    def _ask(self, method: str, *arguments: str | int) -> Any:
         if not self._lease.holds():
-            with contextlib.suppress(ConnectionError, TimeoutError):
-                said: list[dict[str, Any]] = self._follower.read_log(node, channel, 0, 0, "")
-                return said
-        return self._own.launches(node, channel)
+            try:
+                return self._follower.ask_log(method, *arguments)
+            except (ConnectionError, TimeoutError) as err:
+                log.info("the leader's logs are not reached; what an earlier term left here is shown why=%r", str(err))
+        return getattr(self._own, method)(*arguments)
 
 
 async def _controllers_only(context: grpc.aio.ServicerContext) -> None:

@@ -18,6 +18,7 @@ import grpc
 from controller.fleet import keys, reports
 from controller.fleet.ca import CertificateAuthority, RequestRefused
 from controller.fleet.commands import Commands
+from controller.fleet.lease import Lease
 from controller.fleet.live import Live
 from controller.fleet.peer import Peer, admitted
 from controller.fleet.records import Event, NodeRefused, Records
@@ -27,6 +28,7 @@ from controller.store.session import Store, Write
 from protos import fleet_pb2, fleet_pb2_grpc
 
 log = logging.getLogger(__name__)
+LEADER = "slotserve-leader"  # trailing metadata: where the leader is
 HEARTBEAT_SECONDS = 5.0
 SILENT_SECONDS = 3 * HEARTBEAT_SECONDS
 HELLO_SECONDS = 10.0
@@ -46,7 +48,10 @@ class Plans(Protocol):
 
 
 class FleetService(fleet_pb2_grpc.FleetServicer):
-    """`tell(session, event)` makes the notices of an event within the given write transaction."""
+    """`tell(session, event)` makes the notices of an event within the given write transaction.
+
+    With a `lease`, agents are only served while it is held; others hear where the leader is. `controllers()`: all of
+    them, as agents dial them."""
 
     def __init__(
         self,
@@ -56,17 +61,19 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
         clock: Callable[[], int],
         tell: Callable[[Write, Event], None] = lambda *_: None,
         ca: CertificateAuthority | None = None,
+        lease: Lease | None = None,
+        controllers: Callable[[], list[str]] = list,
     ) -> None:
-        self._ca = ca
+        self._ca, self._lease, self._controllers = ca, lease, controllers
         self._store, self._live, self._plans, self._clock, self._tell = store, live, plans, clock, tell
         self._records, self._commands, self._sessions = Records(store, clock), Commands(store), Sessions()
         self._watch = Watch(store, self._records, self._commands, self._sessions, clock)
 
     # --- woken from other threads -----------------------------------------------------------------------------------
 
-    def wake_commands(self) -> None:
-        """A command has been written. Thread-safe."""
-        self._watch.look()
+    def look(self, *, keys: bool = False) -> None:
+        """A command has been written; `keys`: a key or a person has changed. Thread-safe."""
+        self._watch.look(keys=keys)
 
     def keys_changed(self) -> None:
         """A key or a person has changed. Thread-safe."""
@@ -79,6 +86,11 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
         if session := self._sessions.get(node):
             session.send(lambda: self._plan_message(session), "plan")
 
+    def end_all(self, why: str) -> None:
+        """Every agent is to look for another controller (or for this one, later)."""
+        for session in self._sessions.all():
+            session.end(why)
+
     async def run(self) -> None:
         """Until cancelled: sends commands and key changes, ends the streams of nodes that were removed."""
         silent = asyncio.create_task(self._silent(), name="silent nodes")
@@ -88,6 +100,8 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
             silent.cancel()
 
     async def Connect(self, _requests: Any, context: grpc.aio.ServicerContext) -> None:
+        if self._lease and not self._lease.holds():
+            return await self._send_on(context)
         peer, _ = await admitted(context, self._records)
         try:
             async with asyncio.timeout(HELLO_SECONDS):
@@ -98,6 +112,8 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
             return await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the first message must be hello")
         session = await self._greet(peer, first.hello, context)
         try:
+            if self._lease and not self._lease.holds():  # lost meanwhile
+                return await self._send_on(context)
             self._join(session, first.hello, context)
             await self._serve(session, peer, context)
         finally:
@@ -105,6 +121,11 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
         if session.why_ended:
             await context.abort(grpc.StatusCode.CANCELLED, session.why_ended)
         return None
+
+    async def _send_on(self, context: grpc.aio.ServicerContext) -> None:
+        leader = self._lease.leader_address if self._lease else ""
+        why = f"this controller does not lead; {f'{leader} does' if leader else 'no controller leads at the moment'}"
+        await context.abort(grpc.StatusCode.UNAVAILABLE, why, ((LEADER, leader),) if leader else ())
 
     async def Renew(
         self, request: fleet_pb2.RenewRequest, context: grpc.aio.ServicerContext
@@ -136,7 +157,7 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
             raise  # not reached: abort raises
         await self._outgrow(peer.node, hello.epoch)
         session = Session(peer.node, node_id, peer.enrolment)
-        session.send(lambda: message(welcome=_welcome(self._plans.epoch)))
+        session.send(lambda: message(welcome=_welcome(self._plans.epoch, self._controllers())))
         session.keys = await asyncio.to_thread(keys.load_table, self._store, self._clock())
         table = session.keys
         session.send(lambda: message(keys=keys.whole(table)))
@@ -308,6 +329,8 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
     def _plan_message(
         self, session: Session, held: tuple[int, int, bytes] | None = None
     ) -> fleet_pb2.ControllerMessage | None:
+        if self._lease and not self._lease.holds():
+            return None  # deposed: nothing more is pushed
         plan = self._plans.plan_for(session.node)
         if plan is None:
             return None
@@ -326,5 +349,7 @@ def _stamp(plan: tuple[int, int, bytes, Any]) -> tuple[int, int, bytes]:
     return plan[0], plan[1], digest
 
 
-def _welcome(epoch: int) -> fleet_pb2.Welcome:
-    return fleet_pb2.Welcome(epoch=epoch, controller_version=VERSION, heartbeat_seconds=HEARTBEAT_SECONDS)
+def _welcome(epoch: int, controllers: list[str]) -> fleet_pb2.Welcome:
+    return fleet_pb2.Welcome(
+        epoch=epoch, controller_version=VERSION, heartbeat_seconds=HEARTBEAT_SECONDS, controllers=controllers
+    )

@@ -287,7 +287,7 @@ def test_a_command_is_carried_out_once_and_answered(controller: Controller) -> N
         async with linked(state, node) as link:
             await until(lambda: link.connected)
             command(controller, "c1", 60_000)
-            controller.service.wake_commands()
+            controller.service.look()
             await until(lambda: first(controller, Command).state == "refused")
             assert first(controller, Command).answer == "nothing is loaded"
             assert node.commands == [("reload", "main")]
