@@ -196,6 +196,10 @@ def _status_text(said: dict[str, Any]) -> str:
     for channel in said.get("channels", []):
         model = channel.get("running_model") or "nothing"
         lines.append(f"  {channel['channel']}: {channel['phase']}, {model}: {channel.get('detail', '')}")
+        if failure := channel.get("failure"):
+            lines.append(f"    {failure['model']} failed ({failure['category']}): {failure['reason']}")
+        if kept := said.get("cache_bytes", {}).get(channel["channel"]):
+            lines.append(f"    {kept / 1e9:.1f} GB of what its engines have compiled are kept")
     return "\n".join(lines)
 
 

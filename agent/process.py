@@ -152,6 +152,7 @@ class Agent:
                 for name, pids in left.items():
                     if pids:
                         log.error("engine of an undeclared channel cannot be stopped channel=%s pids=%s", name, pids)
+                await asyncio.to_thread(adoption.drop_caches, self._state.folder, self.channels)
             except OSError as err:
                 log.error("undeclared channels not looked at error=%r", str(err))
             await asyncio.sleep(UNDECLARED_SECONDS)
@@ -174,6 +175,7 @@ class Agent:
             "plan": {"epoch": held.epoch, "generation": held.generation} if held else None,
             "unsent": len(self.spool),
             "channels": [task.status() for task in self.channels.values()],
+            "cache_bytes": {name: r.cache.size for name, r in self.runtimes.items() if r.cache.size is not None},
         }
 
     async def _status_answer(self) -> dict[str, Any]:

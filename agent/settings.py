@@ -164,6 +164,12 @@ class AgentSettings(BaseSettings):
     read_ahead: bool = Field(
         True, description="Read the next model's files into free memory while the present one serves"
     )
+    engine_cache_gb: float = Field(
+        20,
+        ge=0,
+        description="What a channel's engines may keep of compiled kernels and graphs, in GB (10^9 bytes): more is removed "
+        "before the next start; 0: nothing is kept",
+    )
     scan_seconds: float = Field(10.0, gt=0, description="How often the model folders are looked at")
 
     @field_validator("gateway_cors_origins")

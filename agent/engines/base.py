@@ -28,7 +28,8 @@ class Dropped:
 class Place:
     """Where an engine is to run. `served_names`: the catalogue name, then one unique to the start (`unique_name`).
 
-    Either `socket` (path) or host + port. `home` and `tmpdir` are private to the launch.
+    Either `socket` (path) or host + port. `home` and `tmpdir` are private to the launch; `cache` is the channel's, kept over
+    launches for what engines compile ("": in the home).
     """
 
     model_path: str
@@ -40,6 +41,7 @@ class Place:
     gpu_uuids: tuple[str, ...] = ()
     home: str = "/nonexistent"
     tmpdir: str = "/tmp"
+    cache: str = ""
     projector: str = ""  # the mmproj file that belongs to the model
 
 

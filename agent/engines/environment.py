@@ -57,15 +57,36 @@ CODE_LOADING = re.compile(
 # Engines serve what is on the disk: they look for nothing on the network and report nothing, unless the node's file or a
 # preset says otherwise.
 OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
+# What engines compile (kernels, graphs, shaders) is kept in the channel's cache folder over launches: where each part of
+# them looks for it, beside XDG_CACHE_HOME.
+COMPILED = {"CUDA_CACHE_PATH": "cuda"}
+COMPILED_BY_TORCH = {
+    "VLLM_CACHE_ROOT": "vllm",
+    "SGLANG_CACHE_DIR": "sglang",
+    "SGLANG_JIT_CACHE_DIR": "sglang/jit",
+    "TORCHINDUCTOR_CACHE_DIR": "torchinductor",
+    "TORCH_EXTENSIONS_DIR": "torch_extensions",
+    "TRITON_CACHE_DIR": "triton",
+    "FLASHINFER_WORKSPACE_BASE": "flashinfer",
+    "DG_JIT_CACHE_DIR": "deep_gemm",
+    "TVM_FFI_CACHE_DIR": "tvm-ffi",
+    "TILELANG_CACHE_DIR": "tilelang",
+}
 HIDING = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "GGML_VK_VISIBLE_DEVICES")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 NOT_USABLE = "not something that an environment can hold: names are letters, digits and _"
 
 
 def engine_environment(
-    preset: Mapping[str, str], inherited: Mapping[str, str], node: Mapping[str, str], place: Place
+    preset: Mapping[str, str],
+    inherited: Mapping[str, str],
+    node: Mapping[str, str],
+    place: Place,
+    *,
+    torch: bool = False,
 ) -> tuple[dict[str, str], list[Dropped], list[str]]:
-    """The environment without the engine's own key, what of the preset was dropped, and what needs permission."""
+    """The environment without the engine's own key, what of the preset was dropped, and what needs permission. `torch`:
+    the engine is built on it, and on its many compilers."""
     env = {name: value for name, value in inherited.items() if PASSED.fullmatch(name) and _usable(name, value)}
     env.update({name: value for name, value in node.items() if _usable(name, value)})
     env = {name: value for name, value in env.items() if _why(name, OWNED) is None}
@@ -90,7 +111,12 @@ def engine_environment(
     env["HOME"] = place.home
     env["TMPDIR"] = place.tmpdir
     env["XDG_CONFIG_HOME"] = f"{place.home}/.config"
-    env["XDG_CACHE_HOME"] = f"{place.home}/.cache"
+    env["XDG_CACHE_HOME"] = place.cache or f"{place.home}/.cache"
+    if place.cache:
+        for name, folder in (COMPILED | COMPILED_BY_TORCH if torch else COMPILED).items():
+            env.setdefault(name, f"{place.cache}/{folder}")
+        if torch:  # code that came with a model is copied there: not kept for the next one
+            env.setdefault("HF_HOME", f"{place.home}/.cache/huggingface")
     return env, dropped, permissioned
 
 

@@ -96,7 +96,7 @@ class Sglang:
     ) -> Prepared:
         """See base.Engine. One served name only; which start answers is known by its key, which may begin with `-`."""
         preset = prefixed.sort_out(OPTIONS, args)
-        made, env_dropped, env_permissioned = engine_environment(env, inherited, node_env, place)
+        made, env_dropped, env_permissioned = engine_environment(env, inherited, node_env, place, torch=True)
         serve = () if program and program[-1] in ("serve", "sglang.launch_server") else ("serve",)
         names = tuple(f"--served-model-name={name}" for name in self.served_names(place))
         ours = (*names, "--host", place.host, "--port", str(place.port), f"--api-key={place.engine_key}")

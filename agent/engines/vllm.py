@@ -101,7 +101,7 @@ class Vllm:
     ) -> Prepared:
         """See base.Engine."""
         preset = prefixed.sort_out(OPTIONS, args)
-        made, env_dropped, env_permissioned = engine_environment(env, inherited, node_env, place)
+        made, env_dropped, env_permissioned = engine_environment(env, inherited, node_env, place, torch=True)
         if place.socket and len(place.tmpdir.encode()) > LONGEST_TMPDIR:
             made.setdefault("VLLM_RPC_BASE_PATH", os.path.dirname(place.socket))
         made = {**OFFLINE, **made, "VLLM_API_KEY": place.engine_key}

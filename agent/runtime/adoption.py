@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import shutil
 import time
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -71,6 +72,15 @@ async def stop_undeclared(state_dir: Path, declared: Collection[str], timeout: S
     folders = [ChannelPaths(state_dir.absolute() / "channels" / name) for name in found]
     answers = await asyncio.gather(*(stop_engine(paths, timeout) for paths in folders))
     return dict(zip(found, answers, strict=True))
+
+
+def drop_caches(state_dir: Path, declared: Collection[str]) -> None:
+    """Removes what engines compiled on channels that the node's file no longer has; logs and records stay."""
+    running = still_running(state_dir)
+    for paths in channel_folders(state_dir.absolute()):
+        if paths.root.name not in declared and paths.root.name not in running and paths.cache.is_dir():
+            log.info("engine cache removed, its channel is no longer declared channel=%s", paths.root.name)
+            shutil.rmtree(paths.cache, ignore_errors=True)
 
 
 def still_running(state_dir: Path) -> dict[str, list[int]]:

@@ -7,17 +7,15 @@ import contextlib
 import logging
 import os
 import secrets
-import shutil
 import subprocess
-import threading
 from collections.abc import Callable, Mapping
-from pathlib import Path
 
 from agent import engines
 from agent.core.types import Launch, Millis, Seconds
 from agent.engines.base import Ended
 from agent.interfaces import Holder, Process, StartFailed, Trouble
 from agent.runtime import adoption, memory, proc, records, stopping
+from agent.runtime.caches import CacheFolder
 from agent.runtime.cpu_fallback import CpuWatch
 from agent.runtime.gpu import Gpus
 from agent.runtime.logs import LaunchLog, LogFolder
@@ -25,7 +23,7 @@ from agent.runtime.models import ModelIndex
 from agent.runtime.preparation import Preparation
 from agent.runtime.probe import Prober
 from agent.runtime.records import ChannelPaths, RunRecord
-from agent.runtime.spawn import spawn
+from agent.runtime.spawn import make_room, remove_folders, spawn
 from agent.runtime.vitals import Vitals
 from agent.settings import AgentSettings, ChannelConfig, NodeFile
 
@@ -61,7 +59,11 @@ class ChannelRuntime:
         self._gpus, self._now = gpus, now
         self._stop_timeout = 30.0 if settings.stop_timeout_seconds is None else settings.stop_timeout_seconds
         inherited = os.environ if inherited is None else inherited
-        self._preparation = Preparation(channel, node_file.engines, self.paths, self.socket, models, gpus, inherited)
+        self.cache = CacheFolder(self.paths.cache, round(settings.engine_cache_gb * 1e9))
+        kept = str(self.cache.path) if self.cache.limit else ""
+        self._preparation = Preparation(
+            channel, node_file.engines, self.paths, self.socket, models, gpus, inherited, kept
+        )
         self._record: RunRecord | None = None
         self._prober: Prober | None = None
         self._children: list[subprocess.Popen[bytes]] = []
@@ -78,11 +80,12 @@ class ChannelRuntime:
         already (the next start waits for it)."""
         for spec in self.paths.root.glob("spec-*.json"):  # of an agent that was killed while it started an engine
             spec.unlink(missing_ok=True)
+        self.cache.measure_aside()
         found = adoption.look(self.paths)
         self._record = found.record
         keep = found.record.process.launch_id if found.record and (found.alive or found.stopping) else ""
         self._end_logs(keep, found)
-        self._remove_folders(keep)
+        remove_folders(self.paths, keep)
         if found.record is None or not found.alive:
             return None
         process = found.record.process
@@ -151,7 +154,9 @@ class ChannelRuntime:
             unique_name=names[1] if len(names) > 1 else "",  # with one name only it is told apart by its key
         )
         extra = {"args": list(launch.args), "reservation_id": reservation_id, "gpu_used": used}
-        self._make_room(process, reservation_id)
+        note = LaunchLog(launch_id, launch.model, launch.preset, launch.identity, reservation_id, now)
+        self.cache.before_start()
+        make_room(self.paths, self.socket, self.logs, note)
         self._record, shim = await spawn(self.paths, process, prepared, extra, self._stop_timeout)
         self._children.append(shim)
         process = self._record.process
@@ -164,24 +169,6 @@ class ChannelRuntime:
             process.engine_pid,
         )
         return process
-
-    def _make_room(self, process: Process, reservation_id: str) -> None:
-        try:
-            self.paths.root.mkdir(parents=True, exist_ok=True, mode=0o700)
-            self.socket.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            self.socket.unlink(missing_ok=True)
-            self.logs.begin(
-                LaunchLog(
-                    process.launch_id,
-                    process.model,
-                    process.preset,
-                    process.identity,
-                    reservation_id,
-                    process.started_at,
-                )
-            )
-        except OSError as err:
-            raise StartFailed(Trouble("crashed", f"the engine could not be started: {err}")) from None
 
     async def _clear_old(self) -> None:
         """Nothing is started beside an engine that has not quite gone (a cancelled start, a stop under way when the agent
@@ -306,27 +293,14 @@ class ChannelRuntime:
         await self._close_prober()
         self._children = [c for c in self._children if c.poll() is None]
         if process is not None:
+            self.cache.measure_aside()
             self.logs.end(process.launch_id, self._now(), failed)
             self._verdicts = {k: v for k, v in self._verdicts.items() if k == process.launch_id}
             self._ready &= {process.launch_id}
-        self._remove_folders("")
+        remove_folders(self.paths, "")
 
     async def _close_prober(self) -> None:
         prober, self._prober = self._prober, None
         if prober is not None:
             with contextlib.suppress(OSError):
                 await prober.close()
-
-    def _remove_folders(self, keep: str) -> None:
-        """Homes and temporary folders of launches other than `keep`; in a thread, for caches of an engine may be large."""
-        old: list[Path] = []
-        for folder, kept in ((self.paths.root / "home", keep), (self.paths.root / "tmp", keep[-8:])):
-            with contextlib.suppress(FileNotFoundError):
-                old += [p for p in folder.iterdir() if p.name != kept]
-        if old:
-            threading.Thread(target=_remove, args=(old,), name="remove-folders", daemon=True).start()
-
-
-def _remove(folders: list[Path]) -> None:
-    for folder in folders:
-        shutil.rmtree(folder, ignore_errors=True)

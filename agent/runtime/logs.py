@@ -18,6 +18,7 @@ from agent.runtime.files import read_json, write_json
 log = logging.getLogger(__name__)
 SEGMENT_BYTES = 8 << 20
 SEGMENTS = 4
+LAST_WORDS = 256 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,21 +58,43 @@ class LogFolder:
 
     def __init__(self, path: Path, keep: int = 10) -> None:
         self.path, self.keep = path, keep
+        self._unsaved: dict[str, LaunchLog] = {}  # ends that could not be written; they count all the same
 
     def begin(self, launch: LaunchLog) -> None:
         """Notes a start, before the shim writes. Raises OSError."""
         self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._save(launch)
+        for launch_id, ended in list(self._unsaved.items()):
+            self._note(ended)
+            log.info("end of a launch noted late launch=%s", launch_id)
 
     def end(self, launch_id: str, ended_at: Millis, failed: bool) -> None:
         """Notes the end once (a later call changes nothing) and removes what is too old."""
         found = self.get(launch_id)
         if found is not None and not found.ended:
             try:
-                self._save(replace(found, ended_at=ended_at, failed=failed))
+                self._note(replace(found, ended_at=ended_at, failed=failed))
             except OSError as err:
                 log.warning("end of a launch not noted launch=%s error=%s", launch_id, err)
         self.prune()
+
+    def make_room(self) -> bool:
+        """For a disk that is full: of launches that have ended only the last words of the newest and of the last failed
+        one stay. False where there was nothing to remove. Raises OSError."""
+        launches = [x for x in self.launches() if x.ended]
+        precious = {x.launch_id for x in (*launches[-1:], *[y for y in launches if y.failed][-1:])}
+        removed = False
+        for old in launches:
+            if old.launch_id not in precious:
+                self._remove(old.launch_id)
+                removed = True
+            elif old.size - old.first_offset > LAST_WORDS:
+                last = self.read(old.launch_id, -LAST_WORDS, LAST_WORDS)
+                for _, path in self._segments(old.launch_id):
+                    path.unlink(missing_ok=True)
+                (self.path / f"{old.launch_id}.{last.offset:015d}.log").write_bytes(last.data)
+                removed = True
+        return removed
 
     def launches(self) -> list[LaunchLog]:
         """Oldest first."""
@@ -91,6 +114,8 @@ class LogFolder:
         if segments:
             first = segments[0][0]
             size = segments[-1][0] + _size(segments[-1][1])
+        if (ended := self._unsaved.get(launch_id)) is not None:
+            return replace(ended, size=size, first_offset=first)
         try:
             return LaunchLog(**{**meta, "launch_id": launch_id}, size=size, first_offset=first)
         except TypeError as err:
@@ -129,8 +154,16 @@ class LogFolder:
         failed = [x.launch_id for x in launches if x.failed][-1:]
         for old in launches[: -self.keep]:
             if old.ended and old.launch_id not in failed:
-                for path in [p for _, p in self._segments(old.launch_id)] + [self.path / f"{old.launch_id}.json"]:
-                    path.unlink(missing_ok=True)
+                self._remove(old.launch_id)
+
+    def _remove(self, launch_id: str) -> None:
+        for path in [p for _, p in self._segments(launch_id)] + [self.path / f"{launch_id}.json"]:
+            path.unlink(missing_ok=True)
+
+    def _note(self, ended: LaunchLog) -> None:
+        self._unsaved[ended.launch_id] = ended
+        self._save(ended)
+        del self._unsaved[ended.launch_id]
 
     def _save(self, launch: LaunchLog) -> None:
         meta = asdict(launch)

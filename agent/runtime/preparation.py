@@ -26,7 +26,8 @@ T = TypeVar("T")
 
 
 class Preparation:
-    """What one channel's launches need of the node. `socket`: where engines that can listen on one do."""
+    """What one channel's launches need of the node. `socket`: where engines that can listen on one do; `cache`: where what
+    they compile is kept, "" = it is not."""
 
     def __init__(
         self,
@@ -37,7 +38,9 @@ class Preparation:
         models: ModelIndex,
         gpus: Gpus,
         inherited: Mapping[str, str],
+        cache: str = "",
     ) -> None:
+        self._cache = cache
         self.channel, self.declared, self.paths, self.socket = channel, declared, paths, socket
         self._models, self._gpus, self._inherited = models, gpus, inherited
         self._disks = Aside(f"disks of {channel.name}")
@@ -126,6 +129,7 @@ class Preparation:
             gpu_uuids=uuids,
             home=str(self.paths.home(launch_id)),
             tmpdir=str(self.paths.tmp(launch_id)),
+            cache=self._cache,
             projector=model.projector,
             **at,
         )

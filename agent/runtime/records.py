@@ -4,7 +4,7 @@
                         ready.json  by the agent when the engine first answered
                         stop.json   by the agent before it sends SIGTERM to the shim: the time-out in force
                         exit.json   by the shim when all is gone
-                        logs/ home/<launch>/ tmp/<short>/
+                        logs/ home/<launch>/ tmp/<short>/ cache/
 """
 
 from __future__ import annotations
@@ -47,6 +47,11 @@ class ChannelPaths:
     @property
     def logs(self) -> Path:
         return self.root / "logs"
+
+    @property
+    def cache(self) -> Path:
+        """What engines compile, kept over launches."""
+        return self.root / "cache"
 
     def spec(self, launch_id: str) -> Path:
         return self.root / f"spec-{launch_id}.json"

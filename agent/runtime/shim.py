@@ -59,10 +59,7 @@ class Log:
 
     def _next(self):
         while len(self.paths) >= self.segments:  # first, for the disk may be full
-            try:
-                os.unlink(self.paths.pop(0))
-            except OSError:
-                pass  # somebody was faster
+            _unlink(self.paths.pop(0))
         path = os.path.join(self.folder, f"{self.launch_id}.{self.offset:015d}.log")
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         if self.fd >= 0:
@@ -79,6 +76,7 @@ class Shim:
         self.markers = [f"{k}={v}".encode() for k, v in spec["markers"].items() if k == "SLOTSERVE_LAUNCH"]
         self.engine, self.code, self.deadline = 0, None, None
         self.killed = False
+        self.reserve = spec["paths"]["exit"] + ".room"
         self.signalled = set()
         self.slow_after = 0.0
 
@@ -98,6 +96,7 @@ class Shim:
         except OSError:
             pass  # the usual 64 KiB do as well
         os.set_blocking(self.out, False)
+        self._reserve()
         error = self._start(libc, out_w)
         os.close(out_w)
         if error:
@@ -110,6 +109,7 @@ class Shim:
             # Nobody could find this engine again: better none than one that cannot be adopted.
             os.kill(self.engine, signal.SIGKILL)
             os.waitpid(self.engine, 0)
+            _unlink(self.reserve)
             _tell({"error": f"run record: {err.strerror}: {err.filename}"})
             return
         _tell({"engine_pid": self.engine})
@@ -173,24 +173,33 @@ class Shim:
             },
         )
 
-    def _exit_record(self, error):
+    def _reserve(self):
+        """Room for the exit record, should the disk be full by then."""
         try:
-            _write(
-                self.spec["paths"]["exit"],
-                {
-                    "launch_id": self.spec["launch_id"],
-                    "exit_code": self.code,
-                    "stop_asked": self.deadline is not None,
-                    "killed": self.killed,
-                    "output_bytes": self.log.offset,
-                    "dropped_bytes": self.log.dropped,
-                    "ended_wall_ms": time.time_ns() // 1_000_000,
-                    "ended_boottime_ms": time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000,
-                    "error": error,
-                },
-            )
+            with open(os.open(self.reserve, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as f:
+                f.write(b" " * 4096)
         except OSError:
-            pass  # the agent then says that there is no record
+            pass  # full already
+
+    def _exit_record(self, error):
+        record = {
+            "launch_id": self.spec["launch_id"],
+            "exit_code": self.code,
+            "stop_asked": self.deadline is not None,
+            "killed": self.killed,
+            "output_bytes": self.log.offset,
+            "dropped_bytes": self.log.dropped,
+            "ended_wall_ms": time.time_ns() // 1_000_000,
+            "ended_boottime_ms": time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000,
+            "error": error,
+        }
+        for _ in range(2):  # the second time in the room that was reserved
+            try:
+                _write(self.spec["paths"]["exit"], record)
+                break
+            except OSError:
+                _unlink(self.reserve)  # where that was not enough the agent says that there is no record
+        _unlink(self.reserve)
 
     def _loop(self):
         poller = select.poll()
@@ -316,9 +325,20 @@ def _stat(pid):
 
 def _write(path, value):
     tmp = f"{path}.{os.getpid()}.tmp"
-    with open(os.open(tmp, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as f:
-        json.dump(value, f)
-    os.rename(tmp, path)
+    try:
+        with open(os.open(tmp, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as f:
+            json.dump(value, f)
+        os.rename(tmp, path)
+    except OSError:
+        _unlink(tmp)
+        raise
+
+
+def _unlink(path):
+    try:
+        os.unlink(path)
+    except OSError:
+        pass  # not there, or nothing that can be done about it
 
 
 def _tell(message):

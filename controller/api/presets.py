@@ -198,6 +198,7 @@ def _prepare(engine: str, tokens: list[str], env: dict[str, str], model: str, sa
         gpu_uuids=sample.gpu_uuids,
         home="/var/lib/slotserve-agent/home",
         tmpdir="/var/lib/slotserve-agent/tmp",
+        cache="/var/lib/slotserve-agent/cache",
         projector=sample.projector,
     )
     program = PROGRAMS.get(engine) or tuple(getattr(chosen, "program", (engine,)))

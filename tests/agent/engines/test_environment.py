@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from agent.engines import ENGINES
 from agent.engines.base import Place, Prepared
+from agent.engines.environment import COMPILED_BY_TORCH
 
 PLACE = Place("/m", ("m",), "KEY", socket="/s.sock", gpu_uuids=("GPU-1", "GPU-2"), home="/h", tmpdir="/t")
 
@@ -156,3 +159,24 @@ def test_anything_else_of_a_preset_counts() -> None:
     )
     assert (made.env["GGML_CUDA_ENABLE_UNIFIED_MEMORY"], made.env["VLLM_ATTENTION_BACKEND"]) == ("1", "X")
     assert made.needs_permission == made.dropped == ()
+
+
+@pytest.mark.parametrize("engine", sorted(ENGINES))
+def test_what_engines_compile_is_kept_in_the_channels_folder(engine: str) -> None:
+    place = replace(PLACE, cache="/c")
+    env = prepare(engine, place, node={"TRITON_CACHE_DIR": "/fast/triton"}).env
+    assert (env["XDG_CACHE_HOME"], env["CUDA_CACHE_PATH"]) == ("/c", "/c/cuda")
+    assert (env["HOME"], env["TMPDIR"]) == ("/h", "/t"), "those are the launch's own"
+    if engine in ("vllm", "sglang"):
+        compiled = {name: env[name] for name in COMPILED_BY_TORCH}
+        assert compiled.pop("TRITON_CACHE_DIR") == "/fast/triton", "the node's file is the administrator's"
+        assert all(path.startswith("/c/") for path in compiled.values())
+        assert env["HF_HOME"] == "/h/.cache/huggingface", "code that came with a model is not kept"
+    else:
+        assert not set(env) & (set(COMPILED_BY_TORCH) - {"TRITON_CACHE_DIR"})
+
+
+def test_without_such_a_folder_nothing_is_kept() -> None:
+    env = prepare("vllm").env
+    assert env["XDG_CACHE_HOME"] == "/h/.cache"
+    assert not set(env) & set(COMPILED_BY_TORCH)

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from agent.interfaces import StartFailed
-from agent.runtime import preflight, preparation, proc, stopping
+from agent.runtime import preflight, preparation, proc, spawn, stopping
 from agent.runtime.records import CHANNEL_MARKER, LAUNCH_MARKER
 from tests.agent.runtime.runtimes import end_all, launch, runtime, start, until_ready
 from tests.parts import pid_alive, wait_until
@@ -281,9 +281,25 @@ def test_a_full_disk_is_told_in_words(folder: Path, monkeypatch: pytest.MonkeyPa
             patch.setattr(f"agent.runtime.{where}.write_json", full)
             with pytest.raises(StartFailed) as refused:
                 await start(r)
-        assert "No space left on device" in refused.value.trouble.reason
+        assert "is full: free some space on the node" in refused.value.trouble.reason
         p = await start(r)
         await until_ready(r, p)
+        assert await r.stop(p, 2.0)
+
+    asyncio.run(story())
+
+
+def test_on_a_full_disk_old_output_makes_room_for_a_start(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story() -> None:
+        r = runtime(folder)
+        for _ in range(2):
+            p = await start(r)
+            await until_ready(r, p)
+            assert await r.stop(p, 2.0)
+        monkeypatch.setattr(spawn, "_free", lambda _: 0)
+        p = await start(r)
+        await until_ready(r, p)
+        assert len(r.logs.launches()) == 2, "the last one's words and its own"
         assert await r.stop(p, 2.0)
 
     asyncio.run(story())

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.runtime.logs import LaunchLog, LogFolder
+from agent.runtime import logs
+from agent.runtime.logs import LAST_WORDS, LaunchLog, LogFolder
 
 
 def begun(folder: LogFolder, n: int, preset: str | None = None) -> str:
@@ -84,3 +86,35 @@ def test_damaged_and_foreign_files_are_passed_over(tmp_path: Path) -> None:
     (tmp_path / "3.json").write_text("[]")
     assert [x.launch_id for x in folder.launches()] == [launch]
     assert folder.get(launch).size == 0
+
+
+def test_a_full_disk_keeps_the_last_words_of_the_newest_and_the_last_failed_launch(tmp_path: Path) -> None:
+    folder = LogFolder(tmp_path)
+    names = [begun(folder, n) for n in range(4)]
+    for n, launch in enumerate(names):
+        segment(folder, launch, 0, b"a" * LAST_WORDS)
+        segment(folder, launch, LAST_WORDS, b"b" * 1000)
+        if n < 3:
+            folder.end(launch, n, failed=n == 0)
+    assert folder.make_room()
+    found = {x.launch_id: (x.first_offset, x.size) for x in folder.launches()}
+    cut, whole = (1000, LAST_WORDS + 1000), (0, LAST_WORDS + 1000)
+    assert found == {names[0]: cut, names[2]: cut, names[3]: whole}, "what still runs is not touched"
+    assert folder.read(names[0], 0, LAST_WORDS).data == b"a" * (LAST_WORDS - 1000) + b"b" * 1000
+    assert not folder.make_room()
+
+
+def test_an_end_that_could_not_be_written_counts_and_is_written_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    folder = LogFolder(tmp_path)
+    launch = begun(folder, 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(logs, "write_json", full)
+        folder.end(launch, 2, failed=True)
+    assert [(x.ended_at, x.failed) for x in folder.launches()] == [(2, True)]
+    begun(folder, 3)
+    assert [(x.ended_at, x.failed) for x in LogFolder(tmp_path).launches()] == [(2, True), (None, False)]

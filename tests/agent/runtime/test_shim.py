@@ -33,7 +33,7 @@ class Shim:
         self.folder = folder
         self.exit, self.run, self.asked = folder / "exit.json", folder / "run.json", folder / "stop.json"
         self.log = LogFolder(folder / "logs")
-        self.log.path.mkdir()
+        self.log.path.mkdir(exist_ok=True)
         spec = folder / "spec.json"
         body = {
             "launch_id": LAUNCH,
@@ -219,6 +219,41 @@ def test_a_full_disk_never_blocks_the_engine(shim: Any, tmp_path: Path) -> None:
     assert ended["exit_code"] == 0
     assert ended["output_bytes"] == 0
     assert ended["dropped_bytes"] >= 600_000
+
+
+def test_a_disk_that_is_full_in_the_middle_never_blocks_the_engine(shim: Any, tmp_path: Path) -> None:
+    """Real ENOSPC from the second segment on."""
+    log = {"folder": str(tmp_path / "logs"), "segment_bytes": 4096, "segments": 3}
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / f"{LAUNCH}.{4096:015d}.log").symlink_to("/dev/full")
+    s = shim("--print", "50000", "--exit", "0", log=log)
+    ended = s.ended()
+    assert ended["exit_code"] == 0
+    assert ended["output_bytes"] == 4096
+    assert ended["dropped_bytes"] >= 590_000
+    assert s.log.read(LAUNCH, 0, 8192).data.startswith(b"line 000000\n")
+
+
+def test_a_full_disk_has_room_for_the_exit_record(shim: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = {
+        "launch_id": "l",
+        "log": {"folder": str(tmp_path), "segment_bytes": 1, "segments": 1},
+        "markers": {},
+        "paths": {"exit": str(tmp_path / "exit.json")},
+    }
+    one, write = shim_program.Shim(spec), shim_program._write
+    one._reserve()
+    assert Path(one.reserve).stat().st_size == 4096
+
+    def full(path: str, value: object) -> None:
+        if Path(one.reserve).exists():
+            raise OSError(28, "No space left on device")
+        write(path, value)
+
+    monkeypatch.setattr(shim_program, "_write", full)
+    one._exit_record("")
+    assert json.loads((tmp_path / "exit.json").read_text())["launch_id"] == "l"
+    assert [p.name for p in tmp_path.iterdir()] == ["exit.json"]
 
 
 def test_lost_output_is_told_once_there_is_room_again(shim: Any, tmp_path: Path) -> None:
