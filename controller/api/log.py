@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
+from flask import Response
 from pydantic import Field
 
 from controller.api import channels as channel_routes
 from controller.api.route import Call, Query, Route
+from controller.context import EngineLogs
 from controller.errors import Forbidden, NotFound
 from controller.rights import may
 from controller.store import reservations
@@ -16,28 +19,56 @@ from controller.times import text_of
 MAX_BYTES = 1 << 20
 
 
-class Part(Query):
-    offset: int = Field(0, ge=-(2**53), le=2**53, description="Below 0: so many bytes before the end")
-    limit: int = Field(65_536, ge=1, le=MAX_BYTES, description="Bytes")
+class Run(Query):
     launch: str = Field(
         "current", max_length=64, pattern=r"^[A-Za-z0-9._-]+$", description="current, previous, or an id"
     )
 
 
+class Part(Run):
+    offset: int = Field(0, ge=-(2**53), le=2**53, description="Below 0: so many bytes before the end")
+    limit: int = Field(65_536, ge=1, le=MAX_BYTES, description="Bytes")
+    lines: bool = Field(False, description="Also `line`: the number of the first line of the answer")
+
+
+class Search(Run):
+    q: str = Field(min_length=1, max_length=200, description="A text that a line holds, whatever its case")
+    limit: int = Field(1000, ge=1, le=5000, description="Lines")
+
+
 def read(call: Call) -> dict[str, Any]:
-    part, logs = call.query(Part), call.ctx.logs
-    node, name = _names(call)
-    launches = logs.launches(node, name) if logs is not None else []
-    chosen = _choose(launches, part.launch)
-    if logs is None or chosen is None:
-        raise NotFound(
-            f"there is no output of {'the failed run before' if part.launch == 'previous' else 'that run'} yet"
-        )
-    _allowed(call, chosen)
+    part = call.query(Part)
+    logs, node, name, chosen = _chosen(call, part.launch)
     found = logs.read(node, name, part.offset, part.limit, chosen["id"])
     if found is None:
         raise NotFound("that run's output is no longer kept")
-    return {**found, "launch": _shape(chosen)}
+    line = {"line": logs.line_at(node, name, chosen["id"], found["offset"])} if part.lines else {}
+    return {**found, **line, "launch": _shape(chosen)}
+
+
+def find(call: Call) -> dict[str, Any]:
+    query = call.query(Search)
+    logs, node, name, chosen = _chosen(call, query.launch)
+    places, count = logs.find(node, name, chosen["id"], query.q, query.limit)
+    matches = [{"offset": offset, "line": line} for offset, line in places]
+    return {"matches": matches, "count": count, "launch": _shape(chosen)}
+
+
+def download(call: Call) -> Response:
+    logs, node, name, chosen = _chosen(call, call.query(Run).launch)
+
+    def pieces() -> Iterator[bytes]:
+        at = 0
+        while True:
+            found = logs.read(node, name, at, MAX_BYTES, chosen["id"])
+            if found is None or (found["next_offset"] <= at and not found["text"]):
+                return
+            yield found["text"].encode()
+            at = found["next_offset"]
+
+    answer = Response(pieces(), mimetype="text/plain")
+    answer.headers["Content-Disposition"] = f'attachment; filename="{node}-{name}-{chosen["id"]}.log"'
+    return answer
 
 
 def launches(call: Call) -> dict[str, Any]:
@@ -50,6 +81,17 @@ def _names(call: Call) -> tuple[str, str]:
     with call.ctx.store.read() as session:
         channel, node = channel_routes.found(session, call)
         return node.name, channel.name
+
+
+def _chosen(call: Call, wanted: str) -> tuple[EngineLogs, str, str, dict[str, Any]]:
+    """The run that is asked for, if the caller may read it. Raises NotFound, Forbidden."""
+    logs = call.ctx.logs
+    node, name = _names(call)
+    chosen = _choose(logs.launches(node, name), wanted) if logs is not None else None
+    if logs is None or chosen is None:
+        raise NotFound(f"there is no output of {'the failed run before' if wanted == 'previous' else 'that run'} yet")
+    _allowed(call, chosen)
+    return logs, node, name, chosen
 
 
 def _choose(launches: list[dict[str, Any]], wanted: str) -> dict[str, Any] | None:
@@ -90,6 +132,10 @@ def _shape(launch: dict[str, Any]) -> dict[str, Any]:
 _PATH = "/channels/<node>/<name>/log"
 ROUTES = (
     Route("GET", _PATH, read, "The engine's output from an offset", query=Part,
+          answers={404: "No such channel, or no output"}),
+    Route("GET", f"{_PATH}/find", find, "The lines of a run that hold a text", query=Search,
+          answers={404: "No such channel, or no output"}),
+    Route("GET", f"{_PATH}/file", download, "A run's whole output as a file", query=Run,
           answers={404: "No such channel, or no output"}),
     Route("GET", f"{_PATH}/launches", launches, "The runs whose output is kept, newest first",
           answers={404: "No such channel"}),

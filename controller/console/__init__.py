@@ -18,10 +18,10 @@ POLICY = (
 
 def register(app: Flask, ctx: Context) -> None:
     """Adds the pages, the translations and the security headers (of every answer, the API's too)."""
-    from controller.console import language, login, logpage, pages, shell
+    from controller.console import channel_page, language, login, logpage, pages, shell
 
     language.register(app, ctx)
-    for module in (pages, shell, login, logpage):
+    for module in (pages, shell, login, logpage, channel_page):
         module.register(app, ctx)
 
     @app.after_request

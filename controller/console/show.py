@@ -43,6 +43,11 @@ def clock(instant: int, now: int, zone: tzinfo, seconds: bool = False) -> str:
     return f"{day} {text}"
 
 
+def day_name(local: datetime) -> str:
+    """Thu 19: a day as an axis names it."""
+    return format_datetime(local.replace(tzinfo=None), "EEE d", rebase=False)
+
+
 def window(start: int, end: int, now: int, zone: tzinfo) -> Markup:
     """16:00–18:00; 24:00 for an end at midnight; the end's day only where it is another."""
     first, last = moment(start, zone), moment(end, zone)

@@ -104,6 +104,38 @@ class LogStore:
                 for launch in self._known(node, channel)
             ]
 
+    def line_at(self, node: str, channel: str, launch: str, offset: int) -> int:
+        """The number (from 1) of the line that holds an offset, counted from the first that is kept."""
+        with self._lock:
+            count = 0
+            for start, path, size in _segments(self._channel(node, channel), launch):
+                if start >= offset:
+                    break
+                with path.open("rb") as file:
+                    count += file.read(min(size, offset - start)).count(b"\n")
+        return count + 1
+
+    def find(self, node: str, channel: str, launch: str, text: str, most: int) -> tuple[list[tuple[int, int]], int]:
+        """Lines with a text, whatever its case: ((offset, number) of the first `most`, how many there are)."""
+        needle = text.lower().encode()
+        found: list[tuple[int, int]] = []
+        count, line, carried = 0, 1, b""
+        with self._lock:
+            segments = _segments(self._channel(node, channel), launch)
+        for start, path, _ in segments:
+            try:
+                data = path.read_bytes()
+            except FileNotFoundError:  # trimmed meanwhile
+                carried = b""
+                continue
+            whole = carried + data
+            begin = start - len(carried)
+            cut = whole.rfind(b"\n") + 1 if (start, path) != segments[-1][:2] else len(whole)
+            count += _matches(whole[:cut].lower(), needle, begin, line, most, found)
+            line += whole.count(b"\n", 0, cut)
+            carried = whole[cut:]
+        return found, count
+
     def prune(self, before: int) -> int:
         """Removes launches whose output last grew before an instant (ms); how many. What may still run stays."""
         gone = 0
@@ -208,6 +240,22 @@ def _bytes(segments: list[Segment], start: int, limit: int) -> tuple[bytes, int]
         if len(out) >= limit:
             break
     return bytes(out), start
+
+
+def _matches(data: bytes, needle: bytes, begin: int, line: int, most: int, found: list[tuple[int, int]]) -> int:
+    """Adds the places of lines with `needle` to `found`, `most` in all; how many such lines there are."""
+    at = counted = matches = 0
+    while (place := data.find(needle, at)) >= 0:
+        matches += 1
+        if len(found) < most:
+            line += data.count(b"\n", counted, place)
+            counted = place
+            found.append((begin + data.rfind(b"\n", 0, place) + 1, line))
+        end = data.find(b"\n", place)
+        if end < 0:
+            break
+        at = end + 1
+    return matches
 
 
 def _unfinished(data: bytes) -> int:

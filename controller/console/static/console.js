@@ -45,7 +45,7 @@
     for (const part of $$(`[data-part="${CSS.escape(name)}"]`)) {
       const had = part.contains(document.activeElement) ? document.activeElement : null;
       const pressed = name === 'chips' ? $('[aria-pressed=true]', part)?.dataset.filter : null;
-      const key = had && ['data-do', 'data-id', 'data-book', 'data-filter', 'href'].filter(a => had.hasAttribute(a)).map(a => `[${a}="${CSS.escape(had.getAttribute(a))}"]`).join('');
+      const key = had && ['data-do', 'data-api', 'data-id', 'data-book', 'data-filter', 'href'].filter(a => had.hasAttribute(a)).map(a => `[${a}="${CSS.escape(had.getAttribute(a))}"]`).join('');
       const opened = $$('details[open][data-key]', part).map(d => d.dataset.key);
       part.innerHTML = html;
       for (const d of $$('details[data-key]', part)) d.open = opened.includes(d.dataset.key);

@@ -34,6 +34,8 @@
     for (const field of form.elements) {
       if (!field.name || field.matches(':disabled') || field.type === 'submit') continue;
       if (field.type === 'radio' && !field.checked) continue;
+      if ('sends' in field.dataset) made[field.dataset.sends] = true;
+      if ('local' in field.dataset) continue; // only steers the form
       if ('many' in field.dataset) { // checkboxes of one name are a list
         const place = field.name.split('.'), last = place.pop();
         const at = place.reduce((o, k) => (o[k] ??= {}), made);
@@ -145,15 +147,6 @@
   for (const form of $$('form')) if ($('[data-shown-for]', form)) parts_of(form);
   addEventListener('change', e => { if (e.target.form) parts_of(e.target.form); });
   addEventListener('reset', e => setTimeout(() => parts_of(e.target)));
-
-  // copy buttons: what they copy is shown, so that it can be selected where the clipboard is closed
-  addEventListener('click', async e => {
-    const b = e.target.closest?.('[data-copy]');
-    if (!b) return;
-    const text = ($(b.dataset.copy) ?? b).textContent.trim();
-    try { await navigator.clipboard.writeText(text); toast(b.dataset.copied); }
-    catch { const range = document.createRange(); range.selectNodeContents($(b.dataset.copy)); getSelection().removeAllRanges(); getSelection().addRange(range); }
-  });
 
   // rows that are filtered as one types
   addEventListener('input', e => {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -113,3 +114,29 @@ def test_names_stay_in_the_folder(tmp_path: Path, name: str) -> None:
         store.append("n", "main", replace(ONE, id=name), 0, b"x")
     with pytest.raises(ValueError, match="not a name"):
         store.read(name, "main", 0, 1)
+
+
+def test_lines_are_numbered_and_found_across_segments(tmp_path: Path) -> None:
+    store = LogStore(tmp_path, segment=50)
+    text = "".join(f"line {n} {'Boom' if n in (3, 17, 18) else 'ok'}\n" for n in range(1, 31)).encode()
+    for at in range(0, len(text), 20):
+        store.append("n", "main", ONE, at, text[at : at + 20])
+    found, count = store.find("n", "main", ONE.id, "bOOM", 2)
+    assert (count, [line for _, line in found]) == (3, [3, 17])
+    for offset, line in found:
+        assert store.line_at("n", "main", ONE.id, offset) == line
+        assert store.read("n", "main", offset, 60)["text"].startswith(f"line {line} Boom")
+    assert store.find("n", "main", ONE.id, "nowhere", 9) == ([], 0)
+    assert store.find("n", "main", "other", "line", 9) == ([], 0)
+
+
+def test_ten_megabytes_are_searched_quickly(tmp_path: Path) -> None:
+    store = LogStore(tmp_path)
+    line = b"x" * 99 + b"\n"
+    for at in range(0, 9_000_000, 1_000_000):
+        store.append("n", "main", ONE, at, line * 10_000)
+    store.append("n", "main", ONE, 9_000_000, "the needle: Größe\n".encode())
+    began = time.process_time()
+    assert store.find("n", "main", ONE.id, "größe", 5)[1] == 1
+    assert store.line_at("n", "main", ONE.id, 9_000_000) == 90_001
+    assert time.process_time() - began < 5
