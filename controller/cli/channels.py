@@ -1,11 +1,10 @@
-"""`slotserve channels`, `channel …`, `plan` and `logs`."""
+"""`slotserve channels`, `channel …` and `plan`."""
 
 from __future__ import annotations
 
 import json
 import shutil
 import sys
-import time
 from typing import Any
 
 import click
@@ -14,7 +13,6 @@ from controller.cli import sentence, times
 from controller.cli.app import App
 from controller.cli.client import Refused, path_of
 from controller.cli.options import CHANNEL, command, name_of, split_model
-from controller.terminal_text import Folder
 from controller.words import PHASES
 
 
@@ -145,37 +143,6 @@ def plan(app: App, name: str, hours: int) -> None:
     app.out(answer, people)
 
 
-@click.command()
-@click.argument("name", type=CHANNEL, metavar="CHANNEL")
-@click.option("-f", "--follow", is_flag=True, help="Go on until Ctrl-C.")
-@click.option("--previous", is_flag=True, help="The failed launch before.")
-@click.option("--raw", is_flag=True, help="As it came: with every state of a progress bar, and colours.")
-@click.option("--bytes", "size", type=click.IntRange(1), default=65536, help="How much of the end to begin with.")
-@command
-def logs(app: App, name: str, follow: bool, previous: bool, raw: bool, size: int) -> None:
-    """The engine's own output, by offset; a progress bar is one line, colours are left out."""
-    where, launch = path_of("channels", name) + "/log", "previous" if previous else None
-    with app.client() as client:
-        piece = client.get(where, offset=-size, limit=size, launch=launch)
-        if app.as_json and not follow:
-            app.out(piece, lambda: None)
-            return
-        folder = Folder()
-        while True:
-            _print_log(piece["text"] if raw else folder.feed(piece["text"]), raw)
-            more = bool(piece["text"])
-            if not more and not raw:
-                _print_log(folder.flush(), raw)
-            if not more and (not follow or previous):
-                return
-            if not more:
-                time.sleep(1)
-            file, offset = piece.get("file"), piece["next_offset"]
-            piece = client.get(where, offset=offset, limit=65536, launch=launch)
-            if piece.get("file") != file:  # a new launch: from its beginning
-                piece = client.get(where, offset=0, limit=65536, launch=launch)
-
-
 def show_channels(app: App, items: list[dict[str, Any]]) -> None:
     """Two lines a channel, readable at 80 columns: what runs, and why; a third for what is wrong."""
     if not items:
@@ -254,11 +221,4 @@ def _pair(text: str) -> tuple[str, Any]:
         return name, value
 
 
-def _print_log(text: str, raw: bool) -> None:
-    """Nothing in it may steer a terminal."""
-    if raw and sys.stdout.isatty():
-        text = "".join(c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text)
-    click.echo(text, nl=False)
-
-
-__all__ = ["Refused", "channel", "channels", "logs", "plan"]
+__all__ = ["Refused", "channel", "channels", "plan"]

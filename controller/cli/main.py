@@ -25,7 +25,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "channels": ("channels", "channels", "Channels: what they run and why."),
     "channel": ("channels", "channel", "One channel: show, set, override, reload, retry."),
     "plan": ("channels", "plan", "A channel's timetable of the next hours."),
-    "logs": ("channels", "logs", "An engine's own output."),
+    "logs": ("logs", "logs", "An engine's own output."),
     "models": ("models", "models", "Models and where they lie."),
     "presets": ("models", "presets", "Named engine parameters."),
     "preset": ("models", "preset", "Add, edit or remove a preset."),

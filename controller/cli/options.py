@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import click
 
 from controller.cli.app import App
+
+INTERRUPTED = 130  # the exit status of what SIGINT ended
 
 
 def command(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -23,6 +27,16 @@ def command(function: Callable[..., Any]) -> Callable[..., Any]:
         return function(app, **kwargs)
 
     return wrapped
+
+
+@contextmanager
+def until_interrupted() -> Iterator[None]:
+    """For what goes on until Ctrl-C: that is its end, and no mishap to be told about."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        click.echo()
+        sys.exit(INTERRUPTED)
 
 
 class ChannelName(click.ParamType[str]):

@@ -10,7 +10,7 @@ import click
 from controller.cli.app import App
 from controller.cli.channels import show_channels
 from controller.cli.client import Client
-from controller.cli.options import command, name_of
+from controller.cli.options import command, name_of, until_interrupted
 from controller.cli.times import rfc3339, zone_name
 
 
@@ -19,7 +19,7 @@ from controller.cli.times import rfc3339, zone_name
 @command
 def status(app: App, watch: bool) -> None:
     """What every channel does now, and your bookings."""
-    with app.client() as client:
+    with app.client() as client, until_interrupted():
         while True:
             answer = _look(app, client)
             if watch and not app.as_json:
