@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from email.utils import parseaddr
 from pathlib import Path
 from typing import Any, Literal
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
@@ -37,6 +39,32 @@ class Settings(BaseModel):
         "info", description="Least severe line that is logged"
     )
     log_format: Literal["text", "json"] = Field("text", description="`json` for machines; the same keys everywhere")
+    smtp_host: str = Field("", description="Mail server; empty: no e-mail is sent")
+    smtp_port: int = Field(0, ge=0, le=65535, description="Its port; 0: 587 for starttls, 465 for tls, 25 for none")
+    smtp_security: Literal["starttls", "tls", "none"] = Field("starttls", description="How mail is protected on its way")
+    smtp_ca_file: str = Field("", description="PEM file of the CA that signed the mail server's certificate, if it is your own")
+    smtp_username: str = Field("", description="For logging in at the mail server; empty: without")
+    smtp_password: str = Field("", repr=False, description="The password that goes with it; better in a file (_FILE)")
+    smtp_from: str = Field("SlotServe <slotserve@localhost>", description="Sender of mails")
+    notify_language: Literal["en", "zh_Hans"] = Field(
+        "en", description="Language of messages to whoever has not chosen one"
+    )
+    notify_zone: str = Field("UTC", description="Time zone of messages to whoever has not chosen one")
+    notify_starts_soon_minutes: float = Field(
+        15, ge=0, le=1440, description='So long before its start a holder is told "starts soon"; 0: never'
+    )
+    notify_ends_soon_minutes: float = Field(
+        10, ge=0, le=1440, description='So long before its end a holder is told "ends soon"; 0: never'
+    )
+    notify_node_lost_seconds: float = Field(
+        60, ge=5, description="So long without contact before people are told that a node is lost"
+    )
+    notify_private_targets: bool = Field(
+        False, description="1 lets everybody's own webhooks and chat services be inside this network"
+    )
+    notify_attempts: int = Field(
+        12, ge=1, le=100, description="Tries before a message is given up (12 take about a day)"
+    )
     retain_days_audit: int = Field(400, ge=1, description="Days that audit rows are kept")
     retain_days_usage: int = Field(400, ge=1, description="Days that usage rows are kept")
     retain_days_loads: int = Field(400, ge=1, description="Days that the load history is kept")
@@ -66,6 +94,24 @@ class Settings(BaseModel):
     max_days_ahead: float = Field(
         30, ge=0, description="How far ahead may be booked unless the policy says otherwise; 0 = no limit"
     )
+
+    @field_validator("smtp_from")
+    @classmethod
+    def _a_sender(cls, sender: str) -> str:
+        address = parseaddr(sender)[1]
+        local, at, domain = address.rpartition("@")
+        if not (local and at and domain) or not sender.isprintable() or not domain.isascii():
+            raise ValueError("write Name <address@domain>, or address@domain")
+        return sender
+
+    @field_validator("notify_zone")
+    @classmethod
+    def _a_zone(cls, zone: str) -> str:
+        try:
+            ZoneInfo(zone)
+        except (ZoneInfoNotFoundError, ValueError, OSError):
+            raise ValueError(f"there is no time zone {zone!r}; write it as Asia/Shanghai") from None
+        return zone
 
     @field_validator("database_url")
     @classmethod

@@ -82,7 +82,7 @@ def settings(app: App) -> None:
     items = [
         {
             "variable": o.variable,
-            "value": shown_url(chosen.database) if o.variable.endswith("DATABASE_URL") else _plain(o.value),
+            "value": _shown(o.variable, o.value, chosen.database),
             "origin": o.origin,
             "description": o.description,
         }
@@ -97,6 +97,15 @@ def shown_url(url: Any) -> str:
     from sqlalchemy.engine import make_url
 
     return make_url(str(url)).render_as_string(hide_password=True) if url else ""
+
+
+def _shown(variable: str, value: Any, database: str) -> Any:
+    """A setting as it may be seen: without the passwords in it."""
+    if variable.endswith("DATABASE_URL"):
+        return shown_url(database)
+    if variable.endswith(("_PASSWORD", "_SECRET")) and value:
+        return "(set)"
+    return _plain(value)
 
 
 def _plain(value: Any) -> Any:
