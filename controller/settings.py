@@ -39,10 +39,22 @@ class Settings(BaseModel):
         "info", description="Least severe line that is logged"
     )
     log_format: Literal["text", "json"] = Field("text", description="`json` for machines; the same keys everywhere")
+    public_url: str = Field(
+        "",
+        description="Where people reach the console (https://slots.example.org); for links, and for signing in by OIDC",
+    )
+    session_idle_hours: float = Field(
+        72, ge=0.25, le=87600, description="A console session without use for so long ends (an open page uses it)"
+    )
+    session_hours: float = Field(336, ge=0.25, le=87600, description="A console session ends so long after the sign-in")
     smtp_host: str = Field("", description="Mail server; empty: no e-mail is sent")
     smtp_port: int = Field(0, ge=0, le=65535, description="Its port; 0: 587 for starttls, 465 for tls, 25 for none")
-    smtp_security: Literal["starttls", "tls", "none"] = Field("starttls", description="How mail is protected on its way")
-    smtp_ca_file: str = Field("", description="PEM file of the CA that signed the mail server's certificate, if it is your own")
+    smtp_security: Literal["starttls", "tls", "none"] = Field(
+        "starttls", description="How mail is protected on its way"
+    )
+    smtp_ca_file: str = Field(
+        "", description="PEM file of the CA that signed the mail server's certificate, if it is your own"
+    )
     smtp_username: str = Field("", description="For logging in at the mail server; empty: without")
     smtp_password: str = Field("", repr=False, description="The password that goes with it; better in a file (_FILE)")
     smtp_from: str = Field("SlotServe <slotserve@localhost>", description="Sender of mails")
