@@ -6,13 +6,13 @@ One place for REST and console. The number of statements does not depend on the 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy.orm import Session
 
 from controller import shapes
-from controller.booking.view import policy_for
+from controller.booking.view import policy_for, policy_shape
 from controller.context import Context
 from controller.fleet.live import LiveChannel, LiveFailure
 from controller.fleet.snapshot import ChannelState, read_nodes
@@ -63,7 +63,8 @@ def see(session: Session, ctx: Context, rows: list[tuple[Channel, Node]], now: i
     for row in reservations.holding_in(session, [c.id for c, _ in rows], now, FOR_EVER):
         booked.setdefault(row.channel_id, []).append(row)
     ids = shapes.people_of([r for several in booked.values() for r in several])
-    names = users.names(session, ids | {c.override_by for c, _ in rows})
+    admitted = {i for c, _ in rows for i in (c.policy or {}).get("allowed_users") or ()}
+    names = users.names(session, ids | admitted | {c.override_by for c, _ in rows})
     taken = {r for state in states.values() for r in state.pins}  # the planner takes these edits at its next look
     edited = _edited(session, ctx, rows, booked, now) - taken
     decisions = {i: decide(state.input, now) for i, state in states.items()}
@@ -140,7 +141,7 @@ def _shape(seen: Seen, actor: Actor, channel: Channel, node: Node, now: int) -> 
         "default_model": channel.default_model,
         "default_preset": channel.default_preset,
         "preload_lead_seconds": ctx.settings.min_preload_lead_seconds if lead is None else lead,
-        "policy": asdict(policy_for(ctx.settings, channel)),
+        "policy": policy_shape(policy_for(ctx.settings, channel), names),
         "override": _override(channel, names) if seen.override_ends.get(channel.id, 0) > now else None,
         "gpus": _gpus(ctx, channel, node),
         "gpu_memory_bytes": channel.gpu_memory_bytes,

@@ -134,6 +134,7 @@ ACTIONS: dict[str, Callable[[Actor, Any], Verdict]] = {
     "reservation.create": _book,  # Owned(holder's id)
     "reservation.change": _holder,  # the reservation: edit, extend, end, cancel
     "reservation.decide": _decider,  # approve, reject
+    "reservation.maintenance": _admin,
     "reservation.details": _details,  # the reservation: note and participants
     "reservation.holder": _holder_name,  # HolderName
     "channel.see": _anybody,

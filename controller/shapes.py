@@ -71,6 +71,7 @@ def brief(row: Reservation, names: dict[str, str], actor: Actor, show_holders: s
         "status": reservations.status_at(row, now),
         "running": reservations.is_running(row, now),
         "version": row.version,
+        "maintenance": row.maintenance,
         **holder(row, names, actor, show_holders),
     }
 
@@ -89,6 +90,7 @@ def reservation(
     shape = {
         **brief(row, names, actor, show_holders, now),
         "channel": channel,
+        "series_id": row.series_id,
         "flags": [lost] if lost and reservations.status_at(row, now) in HOLDING else [],
         "created_at": text_of(row.created_at),
         "approved_at": text_of(row.approved_at),

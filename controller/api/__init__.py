@@ -12,6 +12,7 @@ from controller.api import (
     auth,
     bookings,
     channels,
+    decisions,
     history,
     keys,
     log,
@@ -33,8 +34,8 @@ from controller.rights import Actor, may
 
 BASE = "/api/v1"
 MODULES = (
-    people, keys, nodes, channels, overrides, plan, history, log, models, presets, bookings, slots, notifications, audit,
-    usage,
+    people, keys, nodes, channels, overrides, plan, history, log, models, presets, bookings, decisions, slots, notifications,
+    audit, usage,
 )  # fmt: skip
 ROUTES: tuple[Route, ...] = tuple(route for module in MODULES for route in module.ROUTES)
 _NOBODY = Actor("", "", "", "none")

@@ -1,82 +1,26 @@
-"""Reservations: make, look, list, change, decide. The work is done in controller/booking; here are bodies and answers."""
+"""Reservations: list, look, make, check, change. The work is done in controller/booking; decisions.py has the rest."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import Annotated, Any, Literal
+from typing import Any
 
-from pydantic import AfterValidator, Field
 from sqlalchemy.orm import Session
 
-from controller import shapes
-from controller.api.route import Body, Call, Page, Route, cursor, listed, place
-from controller.booking import act, refusals, view
-from controller.errors import Forbidden, Invalid, NotFound
+from controller.api import booking_answers as answers
+from controller.api.booking_bodies import Check, Listing, NewReservation, ReservationChange, problem
+from controller.api.route import Call, Route, cursor, listed, place
+from controller.booking import act, maintenance, people, refusals, series, steps, view
+from controller.errors import Forbidden, Invalid
 from controller.rights import HolderName
-from controller.scheduling.booking_rules import Booking, effective_start, problems, standing
+from controller.scheduling.booking_rules import Booking, Problem, effective_start, problems, standing
+from controller.scheduling.repeats import RepeatError
 from controller.store import channels, reservations, users
 from controller.store.tables import Reservation
-from controller.times import Instant, Start, text_of
 
-Kind = Literal["model", "exclusive"]
-
-
-def _filled(text: str | None) -> str | None:
-    return text or None
-
-
-Name = Annotated[str | None, Field(max_length=512), AfterValidator(_filled)]
-Preset = Annotated[str | None, Field(max_length=200), AfterValidator(_filled)]
-Note = Annotated[str, Field(max_length=4000)]
-Reason = Annotated[str, Field(max_length=2000)]
-People = Annotated[list[Annotated[str, Field(min_length=1, max_length=200)]], Field(max_length=100)]
-Version = Annotated[int, Field(ge=1, le=2**31 - 1)]
-
-
-class NewReservation(Body):
-    channel: str = Field(max_length=200, description="node/channel")
-    kind: Kind = "model"
-    model: Name = None
-    preset: Preset = None
-    starts_at: Start = Field(None, description='Missing or "now": at once')
-    ends_at: Instant
-    note: Note | None = None
-    participants: People | None = Field(None, description="Ids or names of people who may call as well")
-    holder: str | None = Field(None, max_length=200, description="For somebody else (administrators): id or name")
-
-
-class ReservationChange(Body):
-    version: Version
-    channel: str | None = Field(None, max_length=200)
-    kind: Kind | None = None
-    model: Name = None
-    preset: Preset = None
-    starts_at: Start = None
-    ends_at: Instant | None = None
-    note: Note | None = None
-    participants: People | None = None
-    holder: str | None = Field(None, max_length=200)
-    reason: Reason = ""
-
-
-class Act(Body):
-    reason: Reason = Field("", description="Needed to reject, and for somebody else's booking")
-
-
-class Extension(Act):
-    ends_at: Instant | None = None
-    minutes: float | None = Field(None, gt=0, le=527_040, allow_inf_nan=False)
-    version: Version | None = None
-
-
-class Listing(Page):
-    start: Instant | None = Field(None, alias="from")
-    end: Instant | None = Field(None, alias="to")
-    channel: str | None = Field(None, max_length=200)
-    holder: str | None = Field(None, max_length=200, description="Id or name; `me`")
-    status: (
-        Literal["pending", "approved", "rejected", "expired", "cancelled", "ended_early", "finished", "running"] | None
-    ) = None
+_NOTHING: dict[str, Any] = {
+    **answers.UNTOLD, "status": "refused", "conflicts": [], "suggestions": [], "occurrences": [], "policy": [], "hours": None,
+}  # fmt: skip
+FIXED = ("channel", "kind", "ends_at", "note", "participants", "holder")  # null is no value of theirs
 
 
 def list_reservations(call: Call) -> dict[str, Any]:
@@ -95,100 +39,151 @@ def list_reservations(call: Call) -> dict[str, Any]:
             channel_id=_channel_id(session, query.channel),
             holder_id=_holder_id(session, call, query.holder),
             status=query.status,
+            series_id=query.series,
         )
-        shape = _shaper(session, call, rows)
+        shape = answers.shaper(session, call, rows)
     return listed(rows, query.limit, shape, lambda r: cursor(r.starts_at, r.id))
 
 
 def one_reservation(call: Call) -> dict[str, Any]:
     with call.ctx.store.read() as session:
-        row = reservations.get(session, call.args["id"])
-        if row is None:
-            raise NotFound(f"there is no booking {call.args['id']}")
-        return {**_shaper(session, call, [row])(row), **_outlook(session, call, row)}
+        return answers.whole(session, call, steps.known(session, call.args["id"]))
 
 
 def create(call: Call) -> dict[str, Any]:
     body = call.body(NewReservation)
-    booking, counted = _booking(body, call.now)
-    extras = act.Extras(body.note, body.participants, body.holder)
-    row, seen = act.create(call.ctx, call.actor, call.now, body.channel, booking, extras)
-    told = _begins(call, row, seen)
-    told["hints"] = [*counted, *told["hints"]]
-    return {
-        **shapes.reservation(
-            row, seen.place.full_name, _names(call, row), call.actor, call.ctx.settings.show_holders, call.now
-        ),
-        **told,
+    booking, counted = body.booking(call.now)
+    extras = act.Extras(body.note, body.participants, body.holder, body.clear_conflicts, body.reason)
+    hints = answers.counted(counted)
+    if body.repeat is None:
+        row, seen = act.create(call.ctx, call.actor, call.now, body.channel, booking, extras)
+        return answers.new(call, row, seen, hints)
+    try:
+        made = series.create(call.ctx, call.actor, call.now, body.channel, booking, extras, body.repeat.repeat())
+    except RepeatError as err:
+        raise refusals.unfit(err.field, "bad_repeat", str(err)) from None
+    answer = answers.new(call, made.rows[0], made.view, hints)
+    with call.ctx.store.read() as session:
+        shape = answers.shaper(session, call, made.rows)
+    answer["series"] = {
+        "id": made.series.id,
+        "rule": made.series.rule,
+        "made": [shape(row) for row in made.rows],
+        "skipped": [answers.occurrence(o) for o in made.skipped],
     }
-
-
-def _names(call: Call, row: Reservation) -> dict[str, str]:
-    """Of the people of a booking; who books for nobody but themselves is known already."""
-    ids = shapes.people_of([row]) - {None}
-    if ids == {call.actor.id}:
-        return {call.actor.id: call.actor.name}
-    with call.ctx.store.glance() as session:
-        return users.names(session, ids)
+    return answer
 
 
 def check(call: Call) -> dict[str, Any]:
-    body, ctx = call.body(NewReservation), call.ctx
-    booking, counted = _booking(body, call.now)
-    nothing = {"load_seconds": None, "ready_at": None, "exceeds_gpu_memory": False}
-    refused: dict[str, Any] = {**nothing, "status": "refused", "conflicts": [], "suggestions": []}
+    """What creating (or, with `replaces`, changing) would say, from the same functions; writes nothing."""
+    body, ctx = call.body(Check), call.ctx
+    booking, counted = body.booking(call.now)
+    hints = answers.counted(counted)
     with ctx.store.read() as session:
         try:
-            act.check_people(session, call.actor, body.holder, body.participants or [])
+            old = _replaced(session, call, body.replaces)
+            holder = people.check(session, call.actor, body.holder, body.participants or [])
+            if old is not None and body.holder is None:
+                holder = act.holder_of_row(session, old)
+            if booking.maintenance:
+                maintenance.permit(call.actor, body.holder)
+            where = steps.place_named(session, body.channel)
+            if body.repeat is not None:
+                return _check_series(session, call, body, booking, where, holder, hints)
         except Forbidden as err:
-            return {"problems": [_problem("holder", "forbidden", err.message)], "hints": [], **refused}
+            field = "maintenance" if booking.maintenance else "holder"
+            return _refused([problem(field, "forbidden", err.message)])
         except Invalid as err:
-            return {"problems": err.extra["problems"], "hints": [], **refused}
-        where = view.find_place(session, body.channel)
-        if where is None:
-            message = f"there is no channel {body.channel!r}; name it node/channel"
-            return {"problems": [_problem("channel", "unknown_channel", message)], "hints": [], **refused}
-        seen = view.look(session, ctx.settings, where, booking)
-        found = problems(booking, None, call.actor.role, seen.policy, seen.facts, call.now)
+            return _refused(err.extra.get("problems") or [problem(f, "invalid", w) for f, w in err.details.items()])
+        besides = old.id if old is not None else None
+        seen = view.look(session, ctx.settings, where, booking, call.now, holder, besides)
+        before = view.booking_of(old) if old is not None and old.channel_id == where.channel.id else None
+        found = problems(booking, before, call.actor.role, seen.policy, seen.facts, call.now)
+        if body.clear_conflicts:
+            found = [p for p in found if p.code != "overlap" or any(r.maintenance for r in seen.in_the_way)]
         status = standing(booking, found, call.actor.role, seen.policy)
-        passed = [
+        if status == "pending" and old is not None and reservations.is_running(old, call.now):
+            found, status = [*found, Problem("ends_at", "needs_approval", act.NOT_WHILE_IT_RUNS)], "refused"
+        hints += [
             {"code": p.code, "message": f"Over a limit, which you may pass: {p.message}."}
             for p in found
             if p.overridable
         ]
-        hints = [*counted, *passed, *_status_hints(status), *_away(call, where)]
-        outlook = view.outlook(ctx, seen, booking, call.now)
-        names = users.names(session, shapes.people_of(list(seen.in_the_way)))
-        answer: dict[str, Any] = {
-            "problems": [asdict(p) for p in found if not p.overridable],
+        hints += [*answers.status_hints(status), *answers.away(call, where)]
+        conflicts = answers.conflicts(session, call, where, seen.in_the_way)
+        if booking.maintenance:
+            for shape, row in zip(conflicts, seen.in_the_way, strict=True):
+                shape["would_be"] = None if row.maintenance else maintenance.fate(row, booking, call.now)
+        suggestions = refusals.suggest(session, ctx, where, booking, call.now, besides) if seen.in_the_way else []
+        return {
+            **_NOTHING,
+            "problems": [p.shape() for p in found if not p.overridable],
             "hints": hints,
-            **nothing,
             "status": status,
-            "conflicts": [
-                {**shapes.brief(r, names, call.actor, ctx.settings.show_holders, call.now), "channel": body.channel}
-                for r in seen.in_the_way
-            ],
-            "suggestions": refusals.suggest(session, ctx, where, booking, call.now, None) if seen.in_the_way else [],
+            "conflicts": conflicts,
+            "suggestions": suggestions,
+            **answers.limits(session, call, seen, holder, booking.start),
+            **answers.told(view.outlook(ctx, seen, booking, call.now), hints),
         }
-        return {**answer, **_told(outlook, hints)}
+
+
+def _check_series(
+    session: Session,
+    call: Call,
+    body: Check,
+    booking: Booking,
+    where: view.Place,
+    holder: view.Holder,
+    hints: answers.Hints,
+) -> dict[str, Any]:
+    assert body.repeat is not None
+    try:
+        repeat = body.repeat.repeat()
+        judged, seen = series.judge(session, call.ctx, where, booking, holder, call.actor, call.now, repeat)
+    except RepeatError as err:
+        return _refused([problem(err.field, "bad_repeat", str(err))])
+    wanted = [o for o in judged if not o.skipped]
+    refused = [o for o in wanted if o.status == "refused"] if wanted else judged
+    clashing = list({r.id: r for o in judged for r in o.clashes}.values())
+    first = next((o.booking for o in judged if o.clashes), None)
+    pending = any(o.status == "pending" for o in wanted)
+    status = "refused" if refused else "pending" if pending else "approved"
+    if moved := sum(o.window.moved for o in judged):
+        message = f"On {moved} of the days the clocks skip the start: it is as much later."
+        hints.append({"code": "start_moved", "message": message})
+    if skipped := len(judged) - len(wanted):
+        hints.append({"code": "skips", "message": f"{skipped} of {len(judged)} clash and are left out."})
+    hints += [*answers.status_hints(status), *answers.away(call, where)]
+    return {
+        **_NOTHING,
+        "problems": [series.on_day(p, o.window).shape() for o in refused for p in o.against],
+        "hints": hints,
+        "status": status,
+        "conflicts": answers.conflicts(session, call, where, clashing),
+        "suggestions": refusals.suggest(session, call.ctx, where, first, call.now, None) if first else [],
+        "occurrences": [answers.occurrence(o) for o in judged],
+        **answers.limits(session, call, seen, holder, booking.start),
+        **answers.told(view.outlook(call.ctx, seen, booking, call.now), hints),
+    }
 
 
 def change(call: Call) -> dict[str, Any]:
     body = call.body(ReservationChange)
     given = body.model_dump(exclude_unset=True)
-    counted: list[dict[str, str]] = []
+    counted: answers.Hints = []
     changes: dict[str, Any] = {k: given[k] for k in ("channel", "kind", "model", "preset") if k in given}
-    for field in ("channel", "kind", "ends_at", "note", "participants", "holder"):
+    for field in FIXED:
         if field in given and given[field] is None:
             raise Invalid.field(field, "must not be null; leave it out to keep it")
     if "starts_at" in given and not _starts_at(call, body.starts_at):
         changes["start"], moved = effective_start(body.starts_at, call.now)
-        counted = _counted(moved and body.starts_at is not None)
+        counted = answers.counted(moved and body.starts_at is not None)
     if "ends_at" in given:
         changes["end"] = body.ends_at
     extras = act.Extras(body.note, body.participants, body.holder)
     row = act.edit(call.ctx, call.actor, call.now, call.args["id"], body.version, changes, extras, body.reason)
-    return _answer(call, row, counted)
+    with call.ctx.store.read() as session:
+        return answers.whole(session, call, row, counted)
 
 
 def _starts_at(call: Call, start: int | None) -> bool:
@@ -198,109 +193,18 @@ def _starts_at(call: Call, start: int | None) -> bool:
     return row is not None and row.starts_at == start
 
 
-def extend(call: Call) -> dict[str, Any]:
-    body = call.body(Extension)
-    if (body.ends_at is None) == (body.minutes is None):
-        raise Invalid.field("minutes", "say either minutes or ends_at")
-    row = act.extend(
-        call.ctx, call.actor, call.now, call.args["id"], body.ends_at, body.minutes, body.reason, body.version
-    )
-    return _answer(call, row, [])
+def _replaced(session: Session, call: Call, reservation_id: str | None) -> Reservation | None:
+    if reservation_id is None:
+        return None
+    row = reservations.get(session, reservation_id)
+    if row is None:
+        raise refusals.unfit("replaces", "unknown_booking", f"there is no booking {reservation_id!r}")
+    people.need(call.actor, "reservation.change", row)
+    return row
 
 
-def end(call: Call) -> dict[str, Any]:
-    row = act.end(call.ctx, call.actor, call.now, call.args["id"], call.body(Act).reason)
-    return _answer(call, row, [])
-
-
-def approve(call: Call) -> dict[str, Any]:
-    row = act.decide(call.ctx, call.actor, call.now, call.args["id"], True, call.body(Act).reason)
-    return _answer(call, row, [])
-
-
-def reject(call: Call) -> dict[str, Any]:
-    row = act.decide(call.ctx, call.actor, call.now, call.args["id"], False, call.body(Act).reason)
-    return _answer(call, row, [])
-
-
-def _answer(call: Call, row: Reservation, hints: list[dict[str, str]]) -> dict[str, Any]:
-    with call.ctx.store.read() as session:
-        told = _outlook(session, call, row)
-        told["hints"] = [*hints, *told.get("hints", [])]
-        return {**_shaper(session, call, [row])(row), **told}
-
-
-_UNTOLD: dict[str, Any] = {"hints": [], "load_seconds": None, "ready_at": None, "exceeds_gpu_memory": False}
-
-
-def _outlook(session: Session, call: Call, row: Reservation) -> dict[str, Any]:
-    """How a booking that still holds its time begins."""
-    where = refusals.place_of(session, row)
-    if where is None or reservations.status_at(row, call.now) not in ("pending", "approved"):
-        return dict(_UNTOLD)
-    return _begins(call, row, view.look(session, call.ctx.settings, where, view.booking_of(row), row.id))
-
-
-def _begins(call: Call, row: Reservation, seen: view.View) -> dict[str, Any]:
-    """The same, of what was seen."""
-    where = seen.place
-    hints = [*_status_hints(row.status), *_away(call, where)]
-    if where.channel.gone_at is not None:
-        message = "The channel is no longer there: this booking cannot be served."
-        hints = [{"code": "channel_gone", "message": message}]
-    return {**_UNTOLD, "hints": hints, **_told(view.outlook(call.ctx, seen, view.booking_of(row), call.now), hints)}
-
-
-def _told(outlook: Any, hints: list[dict[str, str]]) -> dict[str, Any]:
-    if outlook is None:
-        return {}
-    return {
-        "load_seconds": outlook.load_seconds,
-        "ready_at": text_of(outlook.ready_at),
-        "exceeds_gpu_memory": outlook.exceeds_gpu_memory,
-        "hints": [*hints, *({"code": h.code, "message": str(h)} for h in outlook.hints)],
-    }
-
-
-def _booking(body: NewReservation, now: int) -> tuple[Booking, list[dict[str, str]]]:
-    start, counted = effective_start(body.starts_at, now)
-    return Booking(body.kind, body.model, body.preset, start, body.ends_at), _counted(
-        counted and body.starts_at is not None
-    )
-
-
-def _counted(counted: bool) -> list[dict[str, str]]:
-    message = "starts_at was up to a minute in the past: it counts as now."
-    return [{"code": "counts_as_now", "message": message}] if counted else []
-
-
-def _status_hints(status: str) -> list[dict[str, str]]:
-    message = "This booking waits for an approver; it holds the time until then."
-    return [{"code": "needs_approval", "message": message}] if status == "pending" else []
-
-
-def _away(call: Call, where: view.Place) -> list[dict[str, str]]:
-    if call.ctx.live.node(where.node.name).online:
-        return []
-    message = f"Node {where.node.name} is away at present: what it runs cannot be seen from here."
-    return [{"code": "node_away", "message": message}]
-
-
-def _problem(field: str, code: str, message: str) -> dict[str, Any]:
-    return {"field": field, "code": code, "message": message, "overridable": False, "requestable": False}
-
-
-def _shaper(session: Session, call: Call, rows: list[Reservation]) -> Any:
-    names = users.names(session, shapes.people_of(rows))
-    where = channels.places(session, {r.channel_id for r in rows})
-    show = call.ctx.settings.show_holders
-    nowhere = ("", None)
-
-    def shape(r: Reservation) -> dict[str, Any]:
-        name, lost = where.get(r.channel_id, nowhere)
-        return shapes.reservation(r, name, names, call.actor, show, call.now, lost)
-
-    return shape
+def _refused(found: list[dict[str, Any]]) -> dict[str, Any]:
+    return {**_NOTHING, "problems": found}
 
 
 def _channel_id(session: Session, full_name: str | None) -> str | None:
@@ -330,11 +234,7 @@ ROUTES = (
     Route("GET", "/reservations", list_reservations, "Bookings that touch a window, by start", query=Listing),
     Route("GET", "/reservations/<id>", one_reservation, "A booking", answers={404: "No such booking"}),
     Route("POST", "/reservations", create, "Books", body=NewReservation, status=201, answers=_CONFLICT),
-    Route("POST", "/reservations/check", check, "What booking would say; writes nothing", body=NewReservation),
+    Route("POST", "/reservations/check", check, "What booking (or, with `replaces`, changing) would say; writes nothing",
+          body=Check),
     Route("PATCH", "/reservations/<id>", change, "Changes a booking", body=ReservationChange, answers=_CHANGE),
-    Route("POST", "/reservations/<id>/approve", approve, "Approves a request", body=Act, answers=_CHANGE),
-    Route("POST", "/reservations/<id>/reject", reject, "Rejects a request", body=Act, answers=_CHANGE),
-    Route("POST", "/reservations/<id>/cancel", end, "Cancels, or ends where it runs", body=Act, answers=_CHANGE),
-    Route("POST", "/reservations/<id>/end", end, "Ends now, or cancels before the start", body=Act, answers=_CHANGE),
-    Route("POST", "/reservations/<id>/extend", extend, "Moves the end to later", body=Extension, answers=_CHANGE),
 )  # fmt: skip

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, WithJsonSchema
 from sqlalchemy.orm import Session
 
 from controller.api.route import Answer, Body, Call, Page, Ready, Route, cursor, listed, place, ready
@@ -12,8 +13,8 @@ from controller.booking import view
 from controller.channel_view import Seen, see, shape_all
 from controller.errors import Conflict, Invalid, NotFound
 from controller.fleet import planner_store
-from controller.scheduling.booking_rules import PolicyError, policy_of
-from controller.store import audit, channels, models, reservations
+from controller.scheduling.policies import Policy, PolicyError, policy_of
+from controller.store import audit, channels, models, reservations, users
 from controller.store.session import Write
 from controller.store.tables import Channel, Command, Node
 from controller.times import text_of
@@ -24,6 +25,8 @@ NO_LIMIT = (
     "max_hours",
     "max_days_ahead",
     "min_minutes",
+    "max_hours_held",
+    "max_hours_week",
     "max_concurrent",
     "max_concurrent_per_key",
 )  # 0 says "no limit", as null does
@@ -39,7 +42,9 @@ class ChannelChange(Body):
     default_model: Name = None
     default_preset: Preset = None
     preload_lead_seconds: float | None = Field(None, ge=0, le=WEEK_SECONDS, allow_inf_nan=False)
-    policy: dict[str, Any] | None = Field(None, description="Merged into what is set; null takes everything back")
+    policy: Annotated[
+        dict[str, Any] | None, WithJsonSchema({"anyOf": [Policy.model_json_schema(), {"type": "null"}]})
+    ] = Field(None, description="Merged into what is set, rule by rule; null takes everything back")
     reason: str = Field("", max_length=2000)
 
 
@@ -83,7 +88,7 @@ def change(call: Call) -> dict[str, Any]:
         if "preload_lead_seconds" in given:
             channel.preload_lead_seconds = given["preload_lead_seconds"]
         if "policy" in given:
-            channel.policy = _policy(call, channel, given["policy"])
+            channel.policy = _policy(session, call, channel, given["policy"])
         session.touch(channel.id)
         audit.add(
             session, call.actor.id, "channel.change", f"{node.name}/{channel.name}", call.now,
@@ -138,17 +143,28 @@ def _default(session: Write, call: Call, channel: Channel, node: Node, given: di
     channel.default_model, channel.default_preset = model, preset
 
 
-def _policy(call: Call, channel: Channel, given: dict[str, Any] | None) -> dict[str, Any]:
+def _policy(session: Session, call: Call, channel: Channel, given: dict[str, Any] | None) -> dict[str, Any]:
     if given is None:
         return {}
     merged = {**(channel.policy or {}), **given}
     merged |= {name: None for name in NO_LIMIT if merged.get(name, 1) == 0 and merged.get(name) is not False}
+    merged |= {name: None for name in ("allowed_users", "allowed_roles") if merged.get(name) == []}
     try:
-        policy_of(merged, *call.ctx.settings.booking_limits)
-    except PolicyError as err:
+        policy = policy_of(merged, *call.ctx.settings.booking_limits)
+    except (PolicyError, RecursionError) as err:
         field, _, words = str(err).partition(": ")
         raise Invalid.field(field, words) from None
+    if policy.allowed_users is not None:
+        merged["allowed_users"] = _people(session, policy.allowed_users)
     return merged
+
+
+def _people(session: Session, wanted: Sequence[str]) -> list[str]:
+    """Ids of people by id or name: a policy stays what it is when somebody is renamed."""
+    known = users.find_all(session, wanted)
+    if missing := [one for one in wanted if one not in known]:
+        raise Invalid.field("policy.allowed_users", f"there is nobody with the id or name {missing[0]!r}")
+    return list(dict.fromkeys(known[one].id for one in wanted))
 
 
 def _command(call: Call, kind: str) -> Answer:

@@ -14,8 +14,8 @@ from sqlalchemy.orm import Session
 
 from controller.booking.view import policy_for, speed
 from controller.context import Context
-from controller.scheduling.booking_rules import DAY
 from controller.scheduling.free_slots import Slot, free_slots
+from controller.scheduling.policies import DAY, HOUR
 from controller.store.launches import Catalogue, Launch, read_catalogue
 from controller.store.models import exceeds
 from controller.store.tables import HOLDING, Channel, Node, NodeModel, Reservation
@@ -132,7 +132,7 @@ class _Fit:
 
     def possible(self, held: dict[str, NodeModel], catalogue: Catalogue | None) -> bool:
         wish, channel = self.wish, self._channel
-        if self._policy.max_hours is not None and wish.length > self._policy.max_hours * 3_600_000:
+        if self._policy.max_hours is not None and wish.length > self._policy.max_hours * HOUR:
             return False
         if wish.kind == "exclusive":
             return self._policy.exclusive_allowed

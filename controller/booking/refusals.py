@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from collections.abc import Sequence
 from typing import Any
 
 from sqlalchemy.orm import Session
@@ -14,10 +14,11 @@ from controller.context import Context
 from controller.errors import Conflict, Invalid
 from controller.rights import Actor
 from controller.scheduling.booking_rules import Booking, Problem
-from controller.store import channels, reservations, users
+from controller.store import audit, channels, reservations, users
 from controller.store.tables import Reservation
 
 SUGGESTED = 5
+TURNED_AWAY = "request.turned_away"  # audit: somebody wanted the time that a request holds
 
 
 class Overlap(Exception):
@@ -31,7 +32,7 @@ def refused(found: list[Problem]) -> Invalid:
         details.setdefault(problem.field, problem.message)
     first = found[0]
     words = first.message if first.message.startswith(first.field) else f"{first.field}: {first.message}"
-    return Invalid(words, details=details, problems=[asdict(p) for p in found])
+    return Invalid(words, details=details, problems=[p.shape() for p in found])
 
 
 def unfit(field: str, code: str, message: str) -> Invalid:
@@ -39,23 +40,49 @@ def unfit(field: str, code: str, message: str) -> Invalid:
     return refused([Problem(field, code, message)])
 
 
-def conflict(ctx: Context, actor: Actor, now: int, channel: str, booking: Booking, besides: str | None) -> Conflict:
-    """409, looked up anew: what overlaps now, and where the same booking would fit."""
+def conflict(
+    ctx: Context, actor: Actor, now: int, channel: str, wishes: Sequence[Booking], besides: str | None
+) -> Conflict:
+    """409, looked up anew: what overlaps now, and where the same booking (the first of several that clashes) would fit.
+    Somebody who is turned away by a request that nobody has decided yet is noted: its approver is shown them."""
     with ctx.store.read() as session:
         place = find_place(session, channel)
         if place is None:
             return Conflict("the channel is booked at that time", conflicts=[], suggestions=[])
-        rows = reservations.holding_in(session, [place.channel.id], booking.start, booking.end, besides)
+        rows = overlapping(session, place, wishes, besides)
         names = users.names(session, shapes.people_of(rows))
         show = ctx.settings.show_holders
         conflicts = [{**shapes.brief(r, names, actor, show, now), "channel": place.full_name} for r in rows]
-        suggestions = suggest(session, ctx, place, booking, now, besides)
+        clash = next((w for w in wishes if any(clashes(w, r) for r in rows)), wishes[0])
+        suggestions = suggest(session, ctx, place, clash, now, besides)
+    _turned_away(ctx, actor, now, [(w, r) for r in rows for w in wishes if clashes(w, r)])
     return Conflict(
         f"{place.full_name} is booked at that time; take another time or another channel",
         details={"starts_at": "overlaps another booking"},
         conflicts=conflicts,
         suggestions=suggestions,
     )
+
+
+def overlapping(session: Session, place: Place, wishes: Sequence[Booking], besides: str | None) -> list[Reservation]:
+    """What is in the way of any of these."""
+    start, end = min(w.start for w in wishes), max(w.end for w in wishes)
+    rows = reservations.holding_in(session, [place.channel.id], start, end, besides)
+    return [r for r in rows if any(clashes(w, r) for w in wishes)]
+
+
+def clashes(wish: Booking, row: Reservation) -> bool:
+    return row.starts_at < wish.end and wish.start < row.ends_at
+
+
+def _turned_away(ctx: Context, actor: Actor, now: int, pairs: list[tuple[Booking, Reservation]]) -> None:
+    waiting = {r.id: w for w, r in pairs if r.status == "pending" and r.holder_id != actor.id}
+    if not waiting:
+        return
+    with ctx.store.write() as session:
+        for request, wish in waiting.items():
+            after = {"starts_at": wish.start, "ends_at": wish.end}
+            audit.add(session, actor.id, TURNED_AWAY, request, now, after=after)
 
 
 def suggest(
@@ -81,4 +108,6 @@ def place_of(session: Session, row: Reservation) -> Place | None:
 def record(row: Reservation) -> dict[str, Any]:
     """A booking as the audit trail keeps it."""
     names = ("channel_id", "kind", "model", "preset", "starts_at", "ends_at", "status", "holder_id", "participants")
-    return {name: getattr(row, name) for name in (*names, "version")}
+    return {name: getattr(row, name) for name in (*names, "version")} | (
+        {"maintenance": True} if row.maintenance else {}
+    )

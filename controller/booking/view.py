@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from sqlalchemy import BigInteger, Select, String, bindparam, select
+from sqlalchemy import BigInteger, Select, String, and_, bindparam, or_, select
 from sqlalchemy.orm import Session
 
 from controller.context import Context
 from controller.scheduling import hints
-from controller.scheduling.booking_rules import Booking, Conflict, Facts, Policy, policy_of
+from controller.scheduling.booking_rules import Booking, Conflict, Facts
+from controller.scheduling.policies import Policy, Taken, policy_of, week_of
 from controller.scheduling.types import Rules, Target
 from controller.settings import Settings
 from controller.store import channels, reservations
@@ -33,16 +35,40 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What `problems` and `outlook` need; `launch` is None where (model, preset) cannot run there."""
+    """What `problems` and `outlook` need; `launch` is None where (model, preset) cannot run there. `before` is the last
+    booking that ends by the start, `after` one that begins at the end."""
 
     place: Place
     policy: Policy
     facts: Facts
     launch: Launch | None
     in_the_way: tuple[Reservation, ...]
-    before: Reservation | None
-    before_launch: Launch | None
+    before: Neighbour | None
+    after: Neighbour | None
     size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbour:
+    """A booking beside a wish, and what it would be started with."""
+
+    row: Reservation
+    launch: Launch | None
+
+    @property
+    def target(self) -> Target | None:
+        """None: exclusive. A model that is gone from the node is another target than anything else."""
+        if self.row.model is None:
+            return None
+        return target_of(self.launch) or Target(self.row.model, self.row.preset, f"gone:{self.row.id}")
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """For whom a booking is, as the rules need it."""
+
+    id: str
+    role: str
 
 
 def find_place(session: Session, full_name: str) -> Place | None:
@@ -51,12 +77,22 @@ def find_place(session: Session, full_name: str) -> Place | None:
     return Place(*row) if row else None
 
 
-def look(session: Session, settings: Settings, place: Place, booking: Booking, besides: str | None = None) -> View:
-    """Reads everything about a wish; `besides` is the booking that is being replaced."""
+def look(
+    session: Session,
+    settings: Settings,
+    place: Place,
+    booking: Booking,
+    now: int,
+    holder: Holder | None = None,
+    besides: str | None = None,
+) -> View:
+    """Reads everything about a wish; `besides` is the booking that is being replaced. Without `holder` only how it would
+    begin and what is in the way counts, not what a person has."""
     channel, node = place.channel, place.node
+    policy = policy_for(settings, channel)
     launch, size, model_known = None, 0, True
-    before = _before(session, channel.id, booking.start, besides)
-    catalogue, mbps = _catalogue(session, place, booking, before), speed(settings, node)
+    before, after = _beside(session, channel.id, booking, besides)
+    catalogue, mbps = _catalogue(session, place, booking, before, after), speed(settings, node)
 
     def can(model: str | None, preset: str | None) -> Launch | None:
         return catalogue.available(node.id, channel.engines, model, preset, mbps) if catalogue and model else None
@@ -74,10 +110,29 @@ def look(session: Session, settings: Settings, place: Place, booking: Booking, b
         preset_known=booking.preset is None or launch is not None,
         channel_gone=channel.gone_at is not None,
         cordoned=node.cordoned,
-        conflicts=tuple(Conflict(r.id, r.starts_at, r.ends_at) for r in overlapping),
+        conflicts=in_the_way(overlapping),
+        holder_id=holder.id if holder else "",
+        holder_role=holder.role if holder else "",
+        taken=taken(session, policy, channel.id, holder.id, booking.start, now, besides) if holder else (),
     )
-    held = can(before.model, before.preset) if before else None
-    return View(place, policy_for(settings, channel), facts, launch, tuple(overlapping), before, held, size)
+    beside = [Neighbour(row, can(row.model, row.preset)) if row else None for row in (before, after)]
+    return View(place, policy, facts, launch, tuple(overlapping), beside[0], beside[1], size)
+
+
+def in_the_way(rows: Iterable[Reservation]) -> tuple[Conflict, ...]:
+    """Bookings as the rules see them."""
+    return tuple(Conflict(r.id, r.starts_at, r.ends_at) for r in rows)
+
+
+def taken(
+    session: Session, policy: Policy, channel_id: str, user_id: str, start: int, now: int, besides: str | None = None
+) -> tuple[Taken, ...]:
+    """What a person has on a channel from the week of `start` (or of now, where that is earlier) on; nothing is looked up
+    where the policy counts no hours."""
+    if not policy.counts_hours:
+        return ()
+    had = reservations.of_people(session, (user_id,), week_of(min(start, now)), channel_id, besides)
+    return tuple(Taken(h.start, h.end, h.holds) for h in had.get(user_id, ()))
 
 
 def outlook(ctx: Context, view: View, booking: Booking, now: int) -> hints.Outlook | None:
@@ -86,10 +141,9 @@ def outlook(ctx: Context, view: View, booking: Booking, now: int) -> hints.Outlo
         return None
     settings, place = ctx.settings, view.place
     target = target_of(view.launch)
-    before = None
-    if view.before is not None:
-        old = view.before
-        before = hints.Neighbour(old.ends_at, target_of(view.before_launch) or (_other(old) if old.model else None))
+    before, after = (
+        hints.Neighbour(n.row.starts_at, n.row.ends_at, n.target) if n else None for n in (view.before, view.after)
+    )
     live = ctx.live.channel(place.node.name, place.channel.name)
     return hints.outlook(
         target,
@@ -102,6 +156,7 @@ def outlook(ctx: Context, view: View, booking: Booking, now: int) -> hints.Outlo
         view.size_bytes,
         place.channel.gpu_memory_bytes,
         load_timeout_of(view.launch, settings, place.node),
+        after,
     )
 
 
@@ -119,6 +174,14 @@ def target_of(launch: Launch | None) -> Target | None:
 def policy_for(settings: Settings, channel: Channel) -> Policy:
     """The channel's policy in force."""
     return policy_of(channel.policy or {}, *settings.booking_limits)
+
+
+def policy_shape(policy: Policy, names: Mapping[str, str]) -> dict[str, Any]:
+    """The policy as answers carry it: people by name."""
+    shape = policy.model_dump(mode="json")
+    if policy.allowed_users is not None:
+        shape["allowed_users"] = [names.get(i, i) for i in policy.allowed_users]
+    return shape
 
 
 def rules_for(settings: Settings, place: Place) -> Rules:
@@ -157,38 +220,43 @@ def speed(settings: Settings, node: Node) -> float:
 def booking_of(row: Reservation) -> Booking:
     """A booking as it is, for the rules."""
     kind: Any = row.kind
-    return Booking(kind, row.model, row.preset, row.starts_at, row.ends_at)
+    return Booking(kind, row.model, row.preset, row.starts_at, row.ends_at, row.maintenance)
 
 
-def _other(row: Reservation) -> Target:
-    """A neighbour whose model is gone from the node: another target than anything else."""
-    return Target(row.model or "", row.preset, f"gone:{row.id}")
-
-
-def _catalogue(session: Session, place: Place, booking: Booking, before: Reservation | None) -> Catalogue | None:
-    """What launches of a wish and of the booking before it depend on, read once."""
-    targets = {(booking.model, booking.preset)} | ({(before.model, before.preset)} if before else set())
+def _catalogue(session: Session, place: Place, booking: Booking, *beside: Reservation | None) -> Catalogue | None:
+    """What launches of a wish and of the bookings beside it depend on, read once."""
+    targets = {(booking.model, booking.preset), *((row.model, row.preset) for row in beside if row)}
     models = {model for model, _ in targets if model}
     if not models:
         return None
     return read_catalogue(session, (place.node.id,), models, presets=any(preset for _, preset in targets))
 
 
-def _before(session: Session, channel_id: str, start: int, besides: str | None) -> Reservation | None:
-    return session.scalars(_last(), {"channel": channel_id, "start": start, "besides": besides or ""}).first()
+def _beside(
+    session: Session, channel_id: str, booking: Booking, besides: str | None
+) -> tuple[Reservation | None, Reservation | None]:
+    """The last booking that ends by the start, and one that begins exactly at the end."""
+    where = {"channel": channel_id, "start": booking.start, "end": booking.end, "besides": besides or ""}
+    rows = session.scalars(_neighbours(), where).all()
+    before = [r for r in rows if r.ends_at <= booking.start]
+    after = [r for r in rows if r.starts_at == booking.end]
+    return (before[0] if before else None), (after[0] if after else None)
 
 
 @cache
-def _last() -> Select[Any]:
+def _neighbours() -> Select[Any]:
     """Made once: to put a statement together takes longer than to run it."""
-    return (
-        select(Reservation)
-        .where(
-            Reservation.channel_id == bindparam("channel", type_=String),
-            Reservation.status.in_(HOLDING),
-            Reservation.ends_at <= bindparam("start", type_=BigInteger),
-            Reservation.id != bindparam("besides", type_=String),
-        )
+    holds = (
+        Reservation.channel_id == bindparam("channel", type_=String),
+        Reservation.status.in_(HOLDING),
+        Reservation.id != bindparam("besides", type_=String),
+    )
+    last = (
+        select(Reservation.id)
+        .where(*holds, Reservation.ends_at <= bindparam("start", type_=BigInteger))
         .order_by(Reservation.ends_at.desc())
         .limit(1)
+        .scalar_subquery()
     )
+    next_one = Reservation.starts_at == bindparam("end", type_=BigInteger)
+    return select(Reservation).where(or_(Reservation.id == last, and_(*holds, next_one)))

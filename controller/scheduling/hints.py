@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from controller.scheduling.targets import decide
 from controller.scheduling.types import ChannelInput, Millis, Rules, Seconds, Target
+from controller.words import N_
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +28,9 @@ class Hint:
 
 @dataclass(frozen=True, slots=True)
 class Neighbour:
-    """The booking before, on the same channel. `target` None = exclusive."""
+    """A booking beside, on the same channel. `target` None = exclusive."""
 
+    start: Millis
     end: Millis
     target: Target | None
 
@@ -54,12 +56,13 @@ def outlook(
     size_bytes: int = 0,
     gpu_memory_bytes: int = 0,
     load_timeout: Seconds | None = None,
+    after: Neighbour | None = None,
 ) -> Outlook:
     """What the booking dialog, check, create and approve say.
 
-    target: None for an exclusive booking. before: the booking that ends at or before `start`, if any. running: identity
-    of what runs on the channel now. size_bytes: all weight files; gpu_memory_bytes: 0 where unknown or without GPU.
-    load_timeout: in force for that preset on that node.
+    target: None for an exclusive booking. before: the booking that ends at or before `start`, if any; after: one that
+    begins exactly at its end. running: identity of what runs on the channel now. size_bytes: all weight files;
+    gpu_memory_bytes: 0 where unknown or without GPU. load_timeout: in force for that preset on that node.
     """
     load = 0.0 if target is None else target.load_seconds
     touches = before is not None and before.end == start
@@ -67,8 +70,10 @@ def outlook(
     hints = []
     if touches and before is not None:
         hints.append(_touching(target, before, rules, drain))
+    if after is not None:
+        hints.append(_touched(target, after, rules, drain))
     if exceeds:
-        hints.append(Hint("exceeds_gpu_memory", "The model's files are larger than the channel's GPU memory."))
+        hints.append(Hint("exceeds_gpu_memory", N_("The model's files are larger than the channel's GPU memory.")))
     if load_timeout is not None and (late := load_timeout_hint(load, load_timeout)):
         hints.append(late)
     return Outlook(load, _ready_at(target, start, now, rules, before, running), exceeds, tuple(hints))
@@ -88,11 +93,15 @@ def load_timeout_hint(load: Seconds, load_timeout: Seconds, where: str = "") -> 
         "limit": math.floor(load_timeout),
         "node": where,
     }
-    on = "On %(node)s it" if where else "It"
-    text = (
-        f"{on} will take about %(seconds)d s to load, but is given up after %(limit)d s: give the preset a longer "
+    text = N_(
+        "It will take about %(seconds)d s to load, but is given up after %(limit)d s: give the preset a longer "
         "load_timeout_seconds."
     )
+    if where:
+        text = N_(
+            "On %(node)s it will take about %(seconds)d s to load, but is given up after %(limit)d s: give the preset a "
+            "longer load_timeout_seconds."
+        )
     return Hint("load_timeout_short", text, values)
 
 
@@ -105,12 +114,12 @@ def override_hint(channel: ChannelInput, now: Millis) -> Hint | None:
     if decision.why in ("preload", "clearing", "short_gap"):
         return Hint(
             "override_without_effect",
-            "The next booking is being prepared: the override has no effect before it, and ends with it.",
+            N_("The next booking is being prepared: the override has no effect before it, and ends with it."),
             {"starts_at_ms": decision.reservation.start},
         )
     return Hint(
         "override_after_booking",
-        "A booking is running: the override takes over at its end.",
+        N_("A booking is running: the override takes over at its end."),
         {"ends_at_ms": decision.reservation.end},
     )
 
@@ -119,13 +128,26 @@ def _touching(target: Target | None, before: Neighbour, rules: Rules, drain: Sec
     if target is None:
         seconds = math.ceil(drain + rules.stop_timeout)
         if before.target is None:
-            return Hint("no_reload", "The card is clear already: the booking before is exclusive too.")
-        text = "Up to %(seconds)d s at the start go to clearing the card."
+            return Hint("no_reload", N_("The card is clear already: the booking before is exclusive too."))
+        text = N_("Up to %(seconds)d s at the start go to clearing the card.")
         return Hint("clearing_at_start", text, {"seconds": seconds})
     if before.target is not None and before.target.identity == target.identity:
-        return Hint("no_reload", "No reload: the booking before uses the same model and preset.")
-    text = "About %(seconds)d s at the start go to loading."
+        return Hint("no_reload", N_("No reload: the booking before uses the same model and preset."))
+    text = N_("About %(seconds)d s at the start go to loading.")
     return Hint("loading_at_start", text, {"seconds": math.ceil(target.load_seconds)})
+
+
+def _touched(target: Target | None, after: Neighbour, rules: Rules, drain: Seconds) -> Hint:
+    """What the booking that follows at once loses of its time."""
+    if after.target is None:
+        if target is None:
+            return Hint("no_reload_after", N_("The card stays clear: the booking after is exclusive too."))
+        text = N_("Up to %(seconds)d s at the start of the booking after go to clearing the card.")
+        return Hint("clearing_after", text, {"seconds": math.ceil(drain + rules.stop_timeout)})
+    if target is not None and after.target.identity == target.identity:
+        return Hint("no_reload_after", N_("No reload at the end: the booking after uses the same model and preset."))
+    text = N_("About %(seconds)d s at the start of the booking after go to loading.")
+    return Hint("loading_after", text, {"seconds": math.ceil(after.target.load_seconds)})
 
 
 def _ready_at(

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
-from sqlalchemy import and_, or_, select, update
+from sqlalchemy import and_, func, or_, select, update
 from sqlalchemy.orm import Session
 
 from controller.errors import Conflict
@@ -70,6 +70,7 @@ def page(
     channel_id: str | None = None,
     holder_id: str | None = None,
     status: str | None = None,
+    series_id: str | None = None,
 ) -> list[Reservation]:
     """By start; those that overlap [start, end) where given. `status` "running" is known as well as the stored ones.
     Plain rows, only to be read: an object a row would take longer than all the rest of a long list."""
@@ -89,6 +90,8 @@ def page(
         query = query.where(Reservation.channel_id == channel_id)
     if holder_id is not None:
         query = query.where(Reservation.holder_id == holder_id)
+    if series_id is not None:
+        query = query.where(Reservation.series_id == series_id)
     if status is not None:
         query = query.where(_with_status(status, now))
     return cast("list[Reservation]", session.execute(query).all())
@@ -103,6 +106,46 @@ def of_person(session: Session, user_id: str, now: int) -> list[Reservation]:
             .order_by(Reservation.starts_at)
         )
     )
+
+
+def of_series(session: Session, series_id: str) -> list[Reservation]:
+    """The bookings of a repeated one, by start."""
+    query = select(Reservation).where(Reservation.series_id == series_id).order_by(Reservation.starts_at)
+    return list(session.scalars(query))
+
+
+class Had(NamedTuple):
+    """What counts of somebody's hours: used ones up to where they were ended. `holds`: pending or approved."""
+
+    id: str
+    channel_id: str
+    holder_id: str
+    start: int
+    end: int
+    holds: bool
+
+
+def of_people(
+    session: Session, user_ids: Iterable[str], since: int, channel_id: str | None = None, besides: str | None = None
+) -> dict[str, list[Had]]:
+    """What people have or had that ends after `since`, by person; maintenance does not count. One statement."""
+    row = Reservation
+    end = func.coalesce(row.ended_at, row.ends_at)
+    query = select(row.id, row.channel_id, row.holder_id, row.starts_at, end, row.status).where(
+        row.holder_id.in_(list(user_ids)),
+        row.status.in_((*HOLDING, "finished", "ended_early")),
+        row.ends_at > since,
+        row.maintenance.is_(False),
+        row.id != (besides or ""),
+    )
+    if channel_id is not None:
+        query = query.where(row.channel_id == channel_id)
+    found: dict[str, list[Had]] = {}
+    for booking, channel, person, start, stop, status in session.execute(query):
+        if stop > start:
+            had = Had(booking, channel, person, start, stop, status in HOLDING)
+            found.setdefault(had.holder_id, []).append(had)
+    return found
 
 
 def change(

@@ -27,6 +27,7 @@ EVERYBODY = set(PEOPLE)
         ("reservation.create", Owned("maya"), {"maya", "root"}),
         ("reservation.change", Booking(), {"maya", "root"}),
         ("reservation.decide", None, {"ada", "root"}),
+        ("reservation.maintenance", None, {"root"}),
         ("reservation.details", Booking(), {"maya", "noor", "ada", "root"}),
         ("reservation.holder", HolderName("maya", "users"), EVERYBODY),
         ("reservation.holder", HolderName("maya", "everyone"), EVERYBODY),

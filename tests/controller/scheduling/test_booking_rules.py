@@ -6,19 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from controller.scheduling.booking_rules import (
-    DAY,
-    HOUR,
-    Booking,
-    Conflict,
-    Facts,
-    Policy,
-    PolicyError,
-    effective_start,
-    policy_of,
-    problems,
-    standing,
-)
+from controller.scheduling.booking_rules import Booking, Conflict, Facts, effective_start, problems, standing
+from controller.scheduling.policies import DAY, HOUR, Policy, PolicyError, policy_of
 
 NOW = 1_800_000_000_000
 BOOKING = Booking("model", "A", None, NOW + HOUR, NOW + 2 * HOUR)

@@ -22,13 +22,13 @@ def hints(target, before, start=NOW + HOUR):
 
 def test_touching_the_booking_before() -> None:
     start = NOW + HOUR
-    assert hints(A, Neighbour(start, B)) == [("loading_at_start", "About 91 s at the start go to loading.")]
-    assert hints(A, Neighbour(start, A))[0][0] == "no_reload"
-    assert hints(A, Neighbour(start, None))[0][0] == "loading_at_start"
-    assert hints(None, Neighbour(start, A)) == [
+    assert hints(A, Neighbour(NOW - HOUR, start, B)) == [("loading_at_start", "About 91 s at the start go to loading.")]
+    assert hints(A, Neighbour(NOW - HOUR, start, A))[0][0] == "no_reload"
+    assert hints(A, Neighbour(NOW - HOUR, start, None))[0][0] == "loading_at_start"
+    assert hints(None, Neighbour(NOW - HOUR, start, A)) == [
         ("clearing_at_start", "Up to 50 s at the start go to clearing the card.")
     ]
-    assert hints(A, Neighbour(start - 1, B)) == []
+    assert hints(A, Neighbour(NOW - HOUR, start - 1, B)) == []
     assert hints(A, None) == []
 
 
@@ -39,10 +39,10 @@ def test_touching_the_booking_before() -> None:
         (NOW, None, None, NOW + 90_200),
         (NOW + 10_000, None, None, NOW + 90_200),
         (NOW, None, "a", NOW),  # runs already
-        (NOW + HOUR, Neighbour(NOW + HOUR, B), None, NOW + HOUR + 90_200),
-        (NOW + HOUR, Neighbour(NOW + HOUR, A), None, NOW + HOUR),
-        (NOW + HOUR, Neighbour(NOW + HOUR - 50_000, B), None, NOW + HOUR + 40_200),
-        (NOW + HOUR, Neighbour(NOW - HOUR, B), None, NOW + HOUR),
+        (NOW + HOUR, Neighbour(NOW - HOUR, NOW + HOUR, B), None, NOW + HOUR + 90_200),
+        (NOW + HOUR, Neighbour(NOW - HOUR, NOW + HOUR, A), None, NOW + HOUR),
+        (NOW + HOUR, Neighbour(NOW - HOUR, NOW + HOUR - 50_000, B), None, NOW + HOUR + 40_200),
+        (NOW + HOUR, Neighbour(NOW - HOUR, NOW - HOUR, B), None, NOW + HOUR),
     ],
 )
 def test_ready_at(start, before, running, ready) -> None:
