@@ -51,8 +51,18 @@ def run() -> None:
 
 
 @main.command(cls=_Help)
-def gateway() -> None:
-    """Run the gateway until SIGTERM. It serves on while the agent or the controller is away."""
+@click.option("--replace", is_flag=True, help="Start one in the place of the one that runs, and return when it serves.")
+def gateway(replace: bool) -> None:
+    """Run the gateway until SIGTERM. It serves on while the agent or the controller is away.
+
+    One that is started while another runs with the same folder takes over its sockets; the old one finishes what it has.
+    """
+    if replace:
+        from agent.gateway.handover import replace as start_in_place
+
+        if why := start_in_place([sys.executable, *(w for w in sys.orig_argv[1:] if w != "--replace")]):
+            _fail(f"no new gateway: {why}; the one that runs goes on")
+        return
     from agent.gateway.main import run as run_gateway
 
     sys.exit(run_gateway(_settings()) or 0)

@@ -3,6 +3,8 @@
     the running one    `Offer`: a Unix socket in the run folder (a dot in front: no channel is called that)
     the new one        `take_over`: connects, gets the sockets with their addresses, says `serving` once it accepts
 
+The new one is started by anybody, by `replace` (which waits for it), or by the running one on SIGUSR2.
+
 From then on the old one accepts nothing more and goes on to its last stream. Until then nothing has changed: where the
 new one fails, the old one has never stopped.
 """
@@ -14,10 +16,11 @@ import contextlib
 import json
 import logging
 import os
+import select
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from agent.systemd import notify
@@ -28,6 +31,8 @@ SERVING = b"serving"
 MOST_SOCKETS = 200
 MESSAGE_BYTES = 256 * 1024
 SECONDS = 3.0
+REPLACE_SECONDS = 30.0
+READY_FD = "SLOTSERVE_GATEWAY_READY_FD"
 BETWEEN = "import os, sys; os.fork() or os.execv(sys.argv[1], sys.argv[1:])"
 _between: list[subprocess.Popen[bytes]] = []
 
@@ -175,7 +180,33 @@ def offered(
     offer = Offer(run_dir, sockets, on_taken)
     offer.open()
     notify("READY=1", f"MAINPID={os.getpid()}")  # the service's main process from now on
+    if (waits := os.environ.pop(READY_FD, "")).isdigit():
+        os.write(int(waits), b"r")
+        os.close(int(waits))
     return offer
+
+
+def replace(command: Sequence[str]) -> str:
+    """Starts `command`, a gateway that takes over from the one that runs, and returns once it serves: "". Else why it does
+    not; the one that runs then goes on. The new one outlives this process."""
+    ready, say = os.pipe()
+    try:
+        child = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            pass_fds=(say,),
+            env={**os.environ, READY_FD: str(say)},
+            start_new_session=True,
+        )
+    except OSError as err:
+        os.close(say)
+        return f"{command[0]}: {err.strerror}"
+    os.close(say)
+    with os.fdopen(ready, "rb") as end:
+        if not select.select([end], [], [], REPLACE_SECONDS)[0]:
+            child.kill()
+            return f"it did not serve within {REPLACE_SECONDS:g} s"
+        return "" if end.read(1) else f"it ended with status {child.wait()}"
 
 
 def start_successor() -> None:

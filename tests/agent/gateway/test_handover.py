@@ -9,6 +9,7 @@ import os
 import shutil
 import signal
 import socket
+import subprocess
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -65,16 +66,18 @@ class Node:
         child = start(
             [sys.executable, "-c", RUN],
             self.folder / f"gateway{len(self.children)}.log",
-            {
-                "PATH": os.environ["PATH"],
-                "PYTHONPATH": str(Path.cwd()),
-                "SLOTSERVE_NODE_FILE": str(self.folder / "node.toml"),
-                "SLOTSERVE_AGENT_STATE_DIR": str(self.folder / "state"),
-                **env,
-            },
+            {**self.env(), **env},
         )
         self.children.append(child)
         return child
+
+    def env(self) -> dict[str, str]:
+        return {
+            "PATH": os.environ["PATH"],
+            "PYTHONPATH": str(Path.cwd()),
+            "SLOTSERVE_NODE_FILE": str(self.folder / "node.toml"),
+            "SLOTSERVE_AGENT_STATE_DIR": str(self.folder / "state"),
+        }
 
     async def up(self, gateways: int = 1) -> None:
         await Rig.until(lambda: self.agent.connected == gateways, 20)
@@ -441,5 +444,37 @@ def test_log_lines_of_workers_stay_whole_and_tell_no_secrets(node: Node) -> None
         assert {"time", "id", "status", "channel", "model", "key", "seconds", "bytes_in", "bytes_out"} <= set(lines[0])
         for never in ("grandmother", secret("tomas"), "sk-ss", "engine-secret", "secret=query", "hello"):
             assert never not in text
+
+    go(node, test)
+
+
+def test_replace_returns_when_the_new_one_serves_and_says_why_where_it_does_not(node: Node) -> None:
+    def run(env: dict[str, str]) -> tuple[int, str]:
+        command = (sys.executable, "-m", "agent.main", "gateway", "--replace")
+        with (node.folder / "replace.log").open("w+") as out:  # a file: the new gateway keeps it open
+            status = subprocess.run(command, env=env, stdout=out, stderr=out, timeout=40, check=False).returncode
+            out.seek(0)
+            return status, out.read()
+
+    async def test() -> None:
+        old = node.gateway()
+        await node.up()
+        env = {**node.env(), "SLOTSERVE_METRICS_ADDRESS": "not an address"}
+        async with Load(node).running() as load:
+            await load.more(5)
+            status, text = await asyncio.to_thread(run, env)
+            assert status == 1
+            assert "SLOTSERVE_METRICS_ADDRESS" in text
+            assert "the one that runs goes on" in text
+            await load.more(5)
+            assert old.alive()
+            status, text = await asyncio.to_thread(run, node.env())
+            assert status == 0, text
+            assert await asyncio.to_thread(old.wait, 20) == 0
+            await load.more(20)
+        assert load.problems == []
+        (link,) = node.agent._links
+        os.kill(link.pid, signal.SIGTERM)
+        await Rig.until(lambda: not pid_alive(link.pid), 10)
 
     go(node, test)
