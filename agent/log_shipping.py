@@ -86,7 +86,7 @@ class LogShipper:
             launched_at_ms=launch.launched_at,
             model=launch.model,
             reservation_id=launch.reservation_id,
-            ended=launch.ended,
+            ended=launch.ended and offset + len(data) >= launch.size,  # nothing comes after it
             failed=launch.failed,
         )
         if launch.preset is not None:

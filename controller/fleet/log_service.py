@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import grpc
@@ -15,13 +16,15 @@ from controller.fleet.records import NodeRefused, Records
 from protos import logs_pb2, logs_pb2_grpc
 
 log = logging.getLogger(__name__)
+THREADS = 4
 
 
 class LogService(logs_pb2_grpc.LogsServicer):
-    """Its own stream, its own writes: a slow disk here delays no plan."""
+    """Its own stream, its own threads: a disk that hangs here delays no plan, however many nodes wait for it."""
 
     def __init__(self, store: LogStore, records: Records) -> None:
         self._store, self._records = store, records
+        self._pool = ThreadPoolExecutor(THREADS, "fleet-logs")
 
     async def Ship(
         self, chunks: AsyncIterator[logs_pb2.LogChunk], context: grpc.aio.ServicerContext
@@ -29,7 +32,7 @@ class LogService(logs_pb2_grpc.LogsServicer):
         peer, _ = await admitted(context, self._records)
         async for chunk in chunks:
             try:
-                offset = await asyncio.to_thread(self._keep, peer, chunk)
+                offset = await asyncio.get_running_loop().run_in_executor(self._pool, self._keep, peer, chunk)
             except NodeRefused as err:
                 await context.abort(grpc.StatusCode.PERMISSION_DENIED, str(err))
             except ValueError as err:
