@@ -18,10 +18,31 @@ POLICY = (
 
 def register(app: Flask, ctx: Context) -> None:
     """Adds the pages, the translations and the security headers (of every answer, the API's too)."""
-    from controller.console import channel_page, language, login, logpage, pages, shell
+    from controller.console import (
+        catalogue,
+        channel_page,
+        language,
+        login,
+        logpage,
+        oidc_login,
+        pages,
+        password,
+        shell,
+        timeline,
+    )
 
     language.register(app, ctx)
-    for module in (pages, shell, login, logpage, channel_page):
+    for module in (
+        pages,
+        shell,
+        login,
+        oidc_login,
+        password,
+        logpage,
+        timeline,
+        channel_page,
+        catalogue,
+    ):
         module.register(app, ctx)
 
     @app.after_request

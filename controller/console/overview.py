@@ -309,15 +309,11 @@ def _names(db: Session, rows: list[Reservation], found: list[Channel]) -> dict[s
 
 
 def _node_view(node: Node, live: LiveNode) -> NodeView:
-    kinds: dict[tuple[str, int], int] = {}
-    for gpu in live.gpus:
-        kinds[gpu.name, gpu.memory_total_bytes] = kinds.get((gpu.name, gpu.memory_total_bytes), 0) + 1
-    meta = ", ".join(f"{n} × {name} {show.gigabytes(size)} GB" for (name, size), n in kinds.items())
     skew = live.clock_skew_seconds
     return NodeView(
         show.anchor(node.name),
         node.name,
-        meta,
+        state_of.gpu_kinds(live.gpus),
         live.online,
         live.since or node.last_seen_at or node.created_at,
         skew if skew is not None and abs(skew) >= SKEW_SECONDS else None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from controller.console import show
 from controller.context import Context
 from controller.fleet import snapshot
 from controller.fleet.live import LiveChannel, LiveGpu, LiveNode
@@ -58,6 +59,14 @@ def gpu_label(channel: Channel, gpus: tuple[LiveGpu, ...]) -> str:
     if len(indices) > 1 and indices[-1] - indices[0] == len(indices) - 1:
         return f"GPU {indices[0]}–{indices[-1]}"
     return "GPU " + ", ".join(map(str, indices))
+
+
+def gpu_kinds(gpus: tuple[LiveGpu, ...]) -> str:
+    """8 × H200 141 GB."""
+    kinds: dict[tuple[str, int], int] = {}
+    for gpu in gpus:
+        kinds[gpu.name, gpu.memory_total_bytes] = kinds.get((gpu.name, gpu.memory_total_bytes), 0) + 1
+    return ", ".join(f"{n} × {name} {show.gigabytes(size)} GB" for (name, size), n in kinds.items())
 
 
 def memory(channel: Channel, gpus: tuple[LiveGpu, ...]) -> tuple[int, int] | None:

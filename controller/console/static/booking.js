@@ -1,143 +1,327 @@
-// The booking dialog: a form with editable times in the viewer's zone, checked by the server 300 ms after the last key.
+// The booking dialog: a new booking or a change of one, by form; dragging fills it in. Times are in the viewer's zone; what
+// stands there is checked by the server 300 ms after the last key, and every "no" carries its ways out.
 (() => {
-  const { $, $$, fill, now, clock, duration, toast, call, poll } = window.slotserve;
-  const dlg = $('#book-dialog'), T = name => dlg.dataset[`t${name}`] ?? window.slotserve.T(name), form = $('form', dlg), live = $('#d-live'), zone = document.body.dataset.zone, f = form.elements, submit = $('[data-submit]', dlg);
-  let models = null, presets = [], startNow = false, seq = 0, timer = 0, opener = null;
+  const S = window.slotserve, { $, $$, fill, now, clock, day, instant, next, span, moment, duration, toast, call, poll } = S;
+  const dlg = $('#book-dialog');
+  if (!dlg) return;
+  const T = name => dlg.dataset[`t${name}`] ?? S.T(name);
+  const form = $('form', dlg), f = form.elements, live = $('#d-live', dlg), submit = $('[data-submit]', dlg), head = $('#dlg-h', dlg), policy = $('[data-policy]', dlg), zone = S.zone;
+  const wide = matchMedia('(min-width: 721px)'), admin = document.body.dataset.role === 'admin';
+  let lists = null, startNow = false, seq = 0, timer = 0, opener = null, editing = null, guests = [], refusedNow = false;
 
-  // wall clock <-> instant in the viewer's zone
-  const parts = at => Object.fromEntries(new Intl.DateTimeFormat('en-CA', { timeZone: zone, hourCycle: 'h23', year: 'numeric', month: '2-digit', day: '2-digit', hour: '2-digit', minute: '2-digit', second: '2-digit' }).formatToParts(at).map(p => [p.type, p.value]));
-  const day = at => { const p = parts(at); return `${p.year}-${p.month}-${p.day}`; };
-  const wall = at => { const p = parts(at); return Date.UTC(p.year, p.month - 1, p.day, p.hour, p.minute, p.second); };
-  const instant = (date, time) => {
-    const [, h, m] = /^\s*(\d{1,2})[:：.]?(\d{2})\s*$/.exec(time) ?? [];
-    const want = Date.parse(`${date}T${(h ?? '').padStart(2, '0')}:${m}:00Z`); // NaN while it is being typed
-    if (Number.isNaN(want)) return null;
-    const found = [...new Set([-1, 0, 1].map(h => want - (wall(want + h * 864e5) - (want + h * 864e5))))].filter(at => wall(at) === want).sort((a, b) => a - b);
-    return { at: found[0] ?? null, twice: found.length > 1 };
-  };
+  // ── small makers
+  const el = (tag, props = {}, ...inside) => { const x = Object.assign(document.createElement(tag), props); x.append(...inside.filter(Boolean)); return x; };
+  const icon = name => el('i', { className: `ic ic-${name}`, ariaHidden: 'true' });
+  const option = (value, text) => el('option', { value, textContent: text });
+  const note = (kind, name, strong, ...lines) => el('div', { className: `note note--${kind}` }, icon(name), el('div', {}, el('p', {}, el('b', { textContent: strong })), ...lines.filter(Boolean).map(line => typeof line === 'string' ? el('p', { textContent: line }) : line)));
+  const camel = code => String(code ?? '').split(/[_-]/).map(w => w.charAt(0).toUpperCase() + w.slice(1)).join('');
+  const sentence = text => text ? text.charAt(0).toUpperCase() + text.slice(1).replace(/\.$/, '') : '';
+  // a rule in the reader's language where its code is known here, else as the server says it
+  const words = p => T(`P${camel(p.code)}`) || sentence(p.message);
 
-  const note = (kind, icon, strong, ...lines) => {
-    const box = document.createElement('div'), i = document.createElement('i'), text = document.createElement('div');
-    box.className = `note note--${kind}`; i.className = `ic ic-${icon}`; i.ariaHidden = 'true';
-    lines.unshift(strong);
-    lines.filter(Boolean).forEach((line, n) => { const p = document.createElement('p'), b = document.createElement(n ? 'span' : 'b'); b.textContent = line; p.append(b); text.append(p); });
-    box.append(i, text);
-    return box;
-  };
-
-  const option = (value, text) => Object.assign(document.createElement('option'), { value, textContent: text });
+  // ── what can be chosen
+  const all = async path => { const items = []; for (let next = null, first = true; first || next; first = false) { const page = await call('GET', `${path}?limit=1000${next ? `&cursor=${encodeURIComponent(next)}` : ''}`); items.push(...page.items); next = page.next; } return items; };
   async function load() {
-    if (models) return;
-    const all = async path => { const items = []; for (let next = null, first = true; first || next; first = false) { const page = await call('GET', `${path}?limit=1000${next ? `&cursor=${encodeURIComponent(next)}` : ''}`); items.push(...page.items); next = page.next; } return items; };
-    let channels;
-    [channels, models, presets] = await Promise.all([all('/channels'), all('/models'), all('/presets')]);
-    f.channel.replaceChildren(...channels.filter(c => c.phase !== 'gone').map(c => option(`${c.node}/${c.name}`, `${c.node}/${c.name}`)));
+    if (lists) return;
+    const [channels, models, presets, people] = await Promise.all(['/channels', '/models', '/presets', '/users'].map(all));
+    lists = { channels: channels.filter(c => c.phase !== 'gone'), models, presets, people: people.filter(p => !p.disabled) };
+    const gb = bytes => bytes ? ` · ${Math.round(bytes / 1e9)} GB` : '';
+    f.channel.replaceChildren(...lists.channels.map(c => option(c.id, `${c.id}${c.gpus[0]?.name ? ` · ${c.gpus.length > 1 ? `${c.gpus.length} × ` : ''}${c.gpus[0].name}` : ''}${gb(c.gpu_memory_bytes)}`)));
+    $('#d-people', dlg).replaceChildren(...lists.people.filter(p => p.id !== document.body.dataset.me).map(p => option(p.name, '')));
+    if (f.holder) f.holder.replaceChildren(option('', T('Myself')), ...lists.people.filter(p => p.id !== document.body.dataset.me).map(p => option(p.id, p.name)));
   }
   function choices() {
-    const node = f.channel.value.split('/')[0], held = m => (m.nodes ?? []).some(n => (n.name ?? n.node ?? n) === node);
-    const was = f.model.value, wasPreset = f.preset.value;
-    f.model.replaceChildren(...models.filter(held).map(m => option(m.name, m.name)));
-    if ([...f.model.options].some(o => o.value === was)) f.model.value = was;
-    f.preset.replaceChildren(option('', T('NoPreset')), ...presets.filter(p => p.model === f.model.value).map(p => option(p.name, p.name)));
-    if ([...f.preset.options].some(o => o.value === wasPreset)) f.preset.value = wasPreset;
-    $('[data-for-model]', dlg).hidden = f.kind.value === 'exclusive';
+    const kind = f.kind.value, channel = f.channel.value;
+    const there = lists.models.filter(m => (m.channels ?? []).includes(channel) && (m.engines_by_channel?.[channel] ?? [1]).length);
+    const was = f.model.value, had = f.preset.value;
+    f.model.replaceChildren(...there.map(m => option(m.name, m.exceeds_gpu_memory?.[channel] ? fill(T('ExceedsName'), { model: m.name }) : m.name)));
+    if (there.some(m => m.name === was)) f.model.value = was;
+    else { const c = lists.channels.find(c => c.id === channel); if (there.some(m => m.name === c?.default_model)) f.model.value = c.default_model; }
+    f.preset.replaceChildren(option('', T('NoPreset')), ...lists.presets.filter(p => p.model === f.model.value).map(p => option(p.name, p.name)));
+    if ([...f.preset.options].some(o => o.value === had)) f.preset.value = had;
+    for (const x of $$('[data-for]', dlg)) x.hidden = !x.dataset.for.split(' ').includes(kind) || (editing !== null && 'onlyNew' in x.dataset);
+    const repeat = f.repeat?.value ?? '';
+    for (const x of $$('[data-for-repeat]', dlg)) x.hidden = !repeat;
+    for (const x of $$('[data-for-week]', dlg)) x.hidden = repeat !== 'week';
+    $('[data-for-reason]', dlg).hidden = !(kind === 'maintenance' && f.clear?.checked) && !(editing && !editing.mine);
   }
 
+  // ── people who may call as well
+  const box = $('.people', dlg), who = $('#d-w', dlg);
+  function showGuests() {
+    for (const x of $$('.person', box)) x.remove();
+    who.before(...guests.map(name => el('span', { className: 'person' }, document.createTextNode(name), el('button', { type: 'button', ariaLabel: fill(T('Remove'), { name }), onclick: () => { guests = guests.filter(g => g !== name); showGuests(); who.focus(); check(); } }, icon('x')))));
+  }
+  function addGuest() {
+    const name = who.value.trim().replace(/[,，;；]$/, '').trim();
+    if (!name) return false;
+    const known = lists?.people.find(p => p.name.toLowerCase() === name.toLowerCase());
+    if (!guests.includes(known?.name ?? name)) guests.push(known?.name ?? name);
+    who.value = '';
+    showGuests();
+    check();
+    return true;
+  }
+  who.addEventListener('keydown', e => {
+    if (['Enter', ',', '，', ';'].includes(e.key) && who.value.trim() && !e.isComposing) { e.preventDefault(); addGuest(); }
+    else if (e.key === 'Backspace' && !who.value && guests.length) { guests.pop(); showGuests(); check(); }
+  });
+  who.addEventListener('change', addGuest);
+
+  // ── the wish that the form stands for
   function wish() {
     const start = instant(f.day.value, f.start.value);
     if (!start) return { problem: '' };
     if (start.at === null) return { problem: fill(T('NoTime'), { zone }) };
-    let end = instant(f.day.value, f.end.value);
-    if (end && end.at !== null && end.at <= start.at) end = instant(new Date(Date.parse(`${f.day.value}T00:00Z`) + 864e5).toISOString().slice(0, 10), f.end.value);
+    let end = instant(f['end-day'].value || f.day.value, f.end.value);
+    if (end && end.at !== null && end.at <= start.at && !f['end-day'].value) end = instant(next(f.day.value), f.end.value);
     if (!end) return { problem: '' };
     if (end.at === null) return { problem: fill(T('NoTime'), { zone }) };
-    const body = { channel: f.channel.value, kind: f.kind.value, starts_at: startNow ? 'now' : new Date(start.at).toISOString(), ends_at: new Date(end.at).toISOString() };
-    if (body.kind === 'model') Object.assign(body, { model: f.model.value, preset: f.preset.value || null });
-    if (f.note.value) body.note = f.note.value;
-    return { body, hint: start.twice || end.twice ? fill(T('Twice'), { zone }) : '' };
-  }
-
-  // a problem or hint in the reader's language where its code is known here, else as the server says it
-  const camel = code => String(code ?? '').split(/[_-]/).map(w => w.charAt(0).toUpperCase() + w.slice(1)).join('');
-  const words = (p, kind = 'P') => { const known = p.code === 'no_reload' && /exclusive/.test(p.message) ? '' : T(kind + camel(p.code)); return known ? fill(known, { seconds: /\d+/.exec(p.message)?.[0] ?? '' }) : p.message ?? String(p); };
-  const window_ = (from, to) => `${day(from) === day(now()) ? '' : `${day(from)} `}${clock(from)}–${clock(to)}`;
-  const taken = (list = []) => list.slice(0, 3).map(c => note('bad', 'oct', fill(T(c.holder ? 'Taken' : 'TakenByNobody'), { window: window_(Date.parse(c.starts_at), Date.parse(c.ends_at)), holder: c.holder, status: T(c.running ? 'Running' : camel(c.status)) })));
-  const why = s => [s.online === false && T('Away'), f.kind.value === 'model' && (s.reload ? fill(T('Reload'), { time: duration(s.load_seconds) }) : T('NoReload')), s.exceeds_gpu_memory && T('Exceeds'), s.free_until ? fill(T('FreeUntil'), { time: window_(Date.parse(s.free_until), Date.parse(s.free_until)).split('–')[0] }) : T('FreeOn')].filter(Boolean).join(' · ');
-  function outs(list) {
-    const box = document.createElement('div');
-    box.className = 'outs';
-    for (const s of list.slice(0, 3)) {
-      const b = document.createElement('button'), from = Date.parse(s.starts_at), to = Date.parse(s.ends_at);
-      b.type = 'button'; b.className = 'out';
-      const i = Object.assign(document.createElement('i'), { className: 'ic ic-right', ariaHidden: 'true' }), text = document.createElement('span'), bold = document.createElement('b'), told = document.createElement('span');
-      bold.textContent = fill(T('FreeHere'), { channel: s.channel ?? f.channel.value, window: window_(from, to) });
-      told.textContent = why(s);
-      text.append(bold, told);
-      b.append(Object.assign(document.createElement('i'), { className: `ic ic-${s.channel === f.channel.value ? 'clock' : 'swap'}`, ariaHidden: 'true' }), text, i);
-      b.addEventListener('click', () => { startNow = false; if (s.channel) f.channel.value = s.channel; f.day.value = day(from); f.start.value = clock(from); f.end.value = clock(to); choices(); check(); });
-      box.append(b);
+    const kind = f.kind.value;
+    const body = { channel: f.channel.value, kind: kind === 'model' ? 'model' : 'exclusive', starts_at: startNow ? 'now' : new Date(start.at).toISOString(), ends_at: new Date(end.at).toISOString() };
+    if (kind === 'model') Object.assign(body, { model: f.model.value, preset: f.preset.value || null });
+    if (kind === 'maintenance') Object.assign(body, { maintenance: true, clear_conflicts: f.clear.checked, ...(f.clear.checked ? { reason: f.reason.value } : {}) });
+    if (f.note.value || editing) body.note = f.note.value;
+    if (kind !== 'maintenance' && (guests.length || editing)) body.participants = guests;
+    if (f.holder?.value && !editing && kind !== 'maintenance') body.holder = f.holder.value;
+    if (f.repeat?.value && !editing) {
+      const days = $$('[name=on]:checked', form).map(x => x.value);
+      body.repeat = { every: f.repeat.value, zone, on_conflict: f.skip.checked ? 'skip' : 'refuse', ...(f.until.value ? { until: f.until.value } : { count: 4 }), ...(f.repeat.value === 'week' && days.length ? { days } : {}) };
     }
-    return box;
+    return { body, start: start.at, end: end.at, hint: start.twice || end.twice ? fill(T('Twice'), { zone }) : '' };
   }
+  function put(start, end) {
+    f.day.value = day(start);
+    f.start.value = clock(start);
+    f.end.value = clock(end);
+    const plain = instant(f.day.value, f.end.value), rolled = instant(next(f.day.value), f.end.value);
+    f['end-day'].value = plain?.at === end || (rolled?.at === end && plain?.at <= start) ? '' : day(end);
+    $('[data-end-day]', dlg).hidden = !f['end-day'].value;
+  }
+  const announce = (w = wish()) => dispatchEvent(new CustomEvent('slotserve:draft', { detail: dlg.open && w.body ? { channel: w.body.channel, start: startNow ? now() : w.start, end: w.end, id: editing?.id, refused: refusedNow } : null }));
 
+  // ── what the server says of it
+  const taken = (list = []) => list.slice(0, 3).map(c => note('bad', 'oct', fill(T(c.maintenance ? 'TakenMaintenance' : c.holder ? 'Taken' : 'TakenByNobody'), { window: span(Date.parse(c.starts_at), Date.parse(c.ends_at)), holder: c.mine ? T('You') : c.holder, status: T(c.running ? 'Running' : camel(c.status)) })));
+  function refusal(err) {
+    const c = err.told?.conflicts?.[0];
+    if (c) return $('b', taken([c])[0]).textContent;
+    const p = err.told?.problems?.[0];
+    return p ? words(p) : sentence(err.message);
+  }
+  function why(s) {
+    return [s.online === false && T('Away'), f.kind.value === 'model' && (s.reload ? fill(T('Reload'), { time: duration(s.load_seconds) }) : T('NoReload')), s.exceeds_gpu_memory && T('Exceeds'), s.free_until ? fill(T('FreeUntil'), { time: moment(Date.parse(s.free_until)) }) : T('FreeOn')].filter(Boolean).join(' · ');
+  }
+  const out = (name, bold, told, act) => el('button', { type: 'button', className: 'out', onclick: act }, icon(name), el('span', {}, el('b', { textContent: bold }), el('span', { textContent: told })), icon('right'));
+  const take = s => { startNow = false; if (s.channel) { f.channel.value = s.channel; choices(); } put(Date.parse(s.starts_at), Date.parse(s.ends_at)); check(); f.start.focus(); };
+  // three ways out: earlier or later here, shorter, another channel that fits
+  function ways(conflicts, suggestions, w) {
+    const channel = f.channel.value, found = [], at = s => Date.parse(s.starts_at);
+    const here = suggestions.filter(s => (s.channel ?? channel) === channel), there = suggestions.filter(s => (s.channel ?? channel) !== channel);
+    for (const s of here.slice(0, there.length ? 1 : 2)) found.push(out(at(s) < w.start ? 'early' : 'late', T(at(s) < w.start ? 'Earlier' : 'Later'), `${span(at(s), Date.parse(s.ends_at))} · ${why(s)}`, () => take({ ...s, channel })));
+    const shorter = gap(conflicts, w);
+    if (shorter) found.push(out('short', T('Shorter'), `${span(...shorter)} · ${fill(T('Less'), { time: duration((w.end - w.start - (shorter[1] - shorter[0])) / 1000) })}`, () => take({ channel, starts_at: new Date(shorter[0]).toISOString(), ends_at: new Date(shorter[1]).toISOString() })));
+    for (const s of there.slice(0, 3 - Math.min(found.length, 2))) found.push(out('swap', fill(T('Another'), { channel: s.channel }), `${span(at(s), Date.parse(s.ends_at))} · ${why(s)}`, () => take(s)));
+    return found.length ? [el('div', { className: 'outs' }, ...found)] : [];
+  }
+  // the longest piece of the wish that is free
+  function gap(conflicts, w) {
+    let edge = Math.max(w.start, startNow ? now() : w.start), best = null;
+    const busy = conflicts.map(c => [Date.parse(c.starts_at), Date.parse(c.ends_at)]).sort((a, b) => a[0] - b[0]);
+    for (const [s, e] of [...busy, [w.end, w.end]]) { if (s - edge >= 9e5 && (!best || s - edge > best[1] - best[0])) best = [edge, s]; edge = Math.max(edge, e); }
+    return best;
+  }
+  function days(told) { // each window of a repeated booking, and what becomes of it
+    if (!told.occurrences?.length) return null;
+    const bad = told.occurrences.filter(o => o.status === 'skipped' || o.status === 'refused').length;
+    const list = el('ul', { className: 'facts' }, ...told.occurrences.slice(0, 12).map(o => el('li', { className: o.status === 'refused' || o.status === 'skipped' ? 'bad' : '' }, icon({ approved: 'check', pending: 'sand', skipped: 'x', refused: 'oct' }[o.status] ?? 'dot'), el('span', { textContent: `${span(Date.parse(o.starts_at), Date.parse(o.ends_at))} · ${T(`O${camel(o.status)}`)}` }))));
+    if (told.occurrences.length > 12) list.append(el('li', {}, icon('dots'), el('span', { textContent: fill(T('MoreDays'), { count: told.occurrences.length - 12 }) })));
+    return el('details', { open: bad > 0 }, el('summary', { textContent: fill(T('Days'), { count: told.occurrences.length - bad }) }), list);
+  }
+  function say(...boxes) { live.replaceChildren(...boxes.flat().filter(Boolean)); }
+  function allow(yes) {
+    refusedNow = !yes;
+    submit.setAttribute('aria-disabled', yes ? 'false' : 'true');
+    submit.title = yes ? '' : T('NotPossible');
+    f.end.setAttribute('aria-invalid', yes ? 'false' : 'true');
+  }
+  function told(t, w) {
+    const pending = t.status === 'pending';
+    submit.textContent = T(editing ? 'Save' : pending ? 'Ask' : 'Book'); // it says what will happen
+    policy.replaceChildren(...(t.policy?.length ? [document.createTextNode(t.policy.map(p => p.message).join(T('Comma')))] : []));
+    const problems = t.problems ?? [], past = problems.find(p => p.code === 'in_the_past' && p.field === 'starts_at');
+    allow(!problems.length);
+    if (past) { say(el('div', { className: 'note note--bad' }, icon('clock'), el('div', {}, el('p', {}, el('b', { textContent: fill(T('PastAt'), { time: clock(w.start) }) })), el('div', { className: 'row' }, el('button', { type: 'button', className: 'btn btn--s', textContent: fill(T('StartNowAt'), { time: clock(now()) }), onclick: begin }))))); return; }
+    if (problems.length) {
+      say(taken(t.conflicts), problems.filter(p => p.code !== 'overlap' || !t.conflicts?.length).map(p => note('bad', 'oct', words(p))), days(t), t.occurrences?.length ? null : ways(t.conflicts ?? [], t.suggestions ?? [], w));
+      return;
+    }
+    const ready = t.ready_at && w.body.kind === 'model' ? fill(T('ReadyAt'), { time: moment(Date.parse(t.ready_at)) }) : '';
+    const loads = w.body.kind === 'model' && t.load_seconds && !(startNow && Date.parse(t.ready_at) < now() + 2000) ? fill(T('Loads'), { time: duration(t.load_seconds) }) : '';
+    const hints = (t.hints ?? []).filter(h => !['exceeds_gpu_memory', 'needs_approval'].includes(h.code)).map(h => T(`H${camel(h.code)}`) ? fill(T(`H${camel(h.code)}`), { seconds: /\d+/.exec(h.message)?.[0] ?? '' }) : h.message);
+    const cleared = w.body.maintenance && t.conflicts?.length ? [note('warn', 'tri', fill(T('Cleared'), { count: t.conflicts.length }), ...t.conflicts.map(c => `${span(Date.parse(c.starts_at), Date.parse(c.ends_at))} ${c.holder ?? ''}`))] : [];
+    say(pending ? note('info', 'sand', T('NeedsApproval'), T('HeldMeanwhile'), [ready, loads].filter(Boolean).join(' ')) : note('ok', 'check', T('Free'), [ready, loads].filter(Boolean).join(' '), ...hints, w.hint), cleared, days(t), t.exceeds_gpu_memory ? note('warn', 'tri', T('Exceeds'), T('ExceedsBut')) : null);
+  }
   function check() {
     clearTimeout(timer);
+    announce();
     timer = setTimeout(async () => {
-      const mine = ++seq, { body, problem, hint } = wish();
-      if (!body) { live.replaceChildren(...(problem ? [note('bad', 'clock', problem)] : [])); return; }
+      const mine = ++seq, w = wish();
+      if (!w.body) { if (w.problem) { allow(false); say(note('bad', 'clock', w.problem)); } else say(); return; }
       try {
-        const told = await call('POST', '/reservations/check', body);
-        if (mine !== seq) return; // an answer to what stood there before
-        submit.textContent = T(told.status === 'pending' ? 'Ask' : 'Book'); // it says what will happen
-        if (told.problems?.length) { live.replaceChildren(...taken(told.conflicts), ...told.problems.filter(p => p.code !== 'overlap' || !told.conflicts?.length).map(p => note('bad', 'oct', words(p))), ...(told.suggestions?.length ? [outs(told.suggestions)] : [])); return; }
-        const ready = told.ready_at ? fill(T('ReadyAt'), { time: clock(Date.parse(told.ready_at)) }) : '', loads = body.kind === 'model' && told.load_seconds && !(startNow && Date.parse(told.ready_at) < now() + 2000) ? fill(T('Loads'), { time: duration(told.load_seconds) }) : '';
-        live.replaceChildren(note('ok', 'check', T('Free'), [ready, loads].filter(Boolean).join(' '), ...(told.hints ?? []).filter(h => h.code !== 'exceeds_gpu_memory').map(h => words(h, 'H')), hint), ...(told.exceeds_gpu_memory ? [note('warn', 'tri', T('Exceeds'))] : []));
-      } catch (err) { if (mine === seq) live.replaceChildren(note('bad', 'oct', err.message)); }
+        const t = await call('POST', '/reservations/check', { ...w.body, ...(editing ? { replaces: editing.id } : {}) });
+        if (mine !== seq || !dlg.open) return; // an answer to what stood there before
+        told(t, w);
+      } catch (err) { if (mine === seq) { allow(true); say(note('bad', 'oct', sentence(err.message))); } }
+      announce();
     }, 300);
   }
-
-  async function open(button) {
-    opener = button;
-    startNow = true;
-    const at = Math.ceil(now() / 6e4) * 6e4;
-    f.day.value = day(at); f.start.value = clock(at); f.end.value = clock(at + 36e5);
-    const row = button.dataset.book ? $(`.ch[data-channel="${CSS.escape(button.dataset.book)}"]`) : $('.ch[data-groups~=open]:not(.ch--mine)') ?? $('.ch[data-groups~=ready]');
-    live.replaceChildren();
-    matchMedia('(min-width: 721px)').matches ? dlg.show() : dlg.showModal();
-    (matchMedia('(min-width: 721px)').matches ? f.start : $('#dlg-h')).focus();
-    try { await load(); if (row) f.channel.value = row.dataset.channel; choices(); if (row?.dataset.model && [...f.model.options].some(o => o.value === row.dataset.model)) { f.model.value = row.dataset.model; choices(); } check(); } catch (err) { live.replaceChildren(note('bad', 'oct', err.message)); }
+  async function find() { // the nearest free times for what the form asks for, anywhere
+    const w = wish(), mine = ++seq;
+    if (!w.body) return;
+    clearTimeout(timer);
+    say(note('info', 'search', T('Checking')));
+    const q = new URLSearchParams({ minutes: Math.round((w.end - w.start) / 6e4), after: new Date(Math.max(w.start, now())).toISOString(), limit: 6, ...(w.body.kind === 'model' ? { model: w.body.model } : { kind: 'exclusive' }), ...(w.body.preset ? { preset: w.body.preset } : {}) });
+    try {
+      const { items } = await call('GET', `/slots?${q}`);
+      if (mine !== seq) return;
+      say(items.length ? el('div', { className: 'outs', role: 'group', ariaLabel: T('Nearest') }, el('p', { className: 'hint', textContent: T('Nearest') }), ...items.map(s => out('clock', fill(T('FreeHere'), { channel: s.channel, window: span(Date.parse(s.starts_at), Date.parse(s.ends_at)) }), why(s), () => take(s)))) : note('warn', 'tri', T('NoFree')));
+    } catch (err) { say(note('bad', 'oct', sentence(err.message))); }
   }
-  const close = () => { dlg.close(); opener?.isConnected && opener.focus(); };
+  function begin() {
+    const w = wish(), at = Math.ceil(now() / 6e4) * 6e4;
+    startNow = true;
+    const end = w.body && w.end > at + 3e5 ? w.end : at + 36e5;
+    put(at, end);
+    check();
+  }
+
+  // ── opening and closing
+  function reset(title) {
+    editing = null; guests = []; seq++; startNow = false;
+    form.reset();
+    head.textContent = title;
+    showGuests();
+    say();
+    policy.replaceChildren();
+    for (const x of [f.channel, f.day, f.start, ...form.querySelectorAll('[name=kind]')]) x.disabled = false;
+    allow(true);
+  }
+  function appear() {
+    if (!dlg.open) wide.matches ? dlg.show() : dlg.showModal();
+    (wide.matches ? f.start.disabled ? f.end : f.start : head).focus();
+  }
+  async function open({ channel = '', start = null, end = null, model = '', preset = '', searching = false } = {}, button = null) {
+    opener = button ?? document.activeElement;
+    reset(T('New'));
+    const at = Math.ceil(now() / 6e4) * 6e4;
+    startNow = start === null || start <= now() + 1000;
+    put(start !== null && !startNow ? start : at, end ?? (startNow ? at : start) + 36e5);
+    appear();
+    try {
+      await load();
+      const best = channel || (lists.channels.find(c => c.phase === 'ready' && !c.booking && !c.cordoned && c.online) ?? lists.channels[0])?.id || '';
+      f.channel.value = best;
+      const shown = lists.channels.find(c => c.id === best);
+      choices();
+      for (const wished of [model, shown?.running?.model]) if (wished && [...f.model.options].some(o => o.value === wished)) { f.model.value = wished; choices(); break; }
+      if (preset && [...f.preset.options].some(o => o.value === preset)) f.preset.value = preset;
+      if (!f.until.value) f.until.value = day(now() + 4 * 7 * 864e5);
+      searching ? find() : check();
+    } catch (err) { say(note('bad', 'oct', err.message)); }
+  }
+  async function edit(id, button = null) {
+    opener = button ?? document.activeElement;
+    reset(T('Change'));
+    appear();
+    try {
+      const [b] = await Promise.all([call('GET', `/reservations/${encodeURIComponent(id)}`), load()]);
+      editing = b;
+      head.textContent = fill(T('ChangeOf'), { channel: b.channel });
+      f.kind.value = b.maintenance ? 'maintenance' : b.kind;
+      f.channel.value = b.channel;
+      put(Date.parse(b.starts_at), Date.parse(b.ends_at));
+      choices();
+      f.model.value = b.model ?? ''; choices(); f.preset.value = b.preset ?? '';
+      f.note.value = b.note ?? '';
+      guests = (b.participant_names ?? []).filter(Boolean);
+      showGuests();
+      const begun = Date.parse(b.starts_at) <= now(); // then only its end, its note and its people can be changed
+      for (const x of [f.channel, f.day, f.start, ...form.querySelectorAll('[name=kind]')]) x.disabled = begun;
+      for (const x of form.querySelectorAll('[name=kind]')) x.disabled = true;
+      submit.textContent = T('Save');
+      check();
+      if (begun) f.end.focus();
+    } catch (err) { say(note('bad', 'oct', sentence(err.message))); }
+  }
+  function close() {
+    dlg.close();
+    seq++;
+    editing = null;
+    dispatchEvent(new CustomEvent('slotserve:draft', { detail: null }));
+    if (opener?.isConnected) opener.focus({ preventScroll: true });
+  }
+  S.booking = {
+    open, edit, refusal,
+    shown: () => dlg.open,
+    set: d => { startNow = false; if (d.channel && d.channel !== f.channel.value) { f.channel.value = d.channel; choices(); } put(d.start, d.end); check(); },
+  };
 
   addEventListener('click', e => {
-    const b = e.target.closest?.('button');
+    const b = e.target.closest?.('button, a');
     if (!b) return;
-    if ('book' in b.dataset) open(b);
-    else if ('close' in b.dataset) close();
-    else if ('startNow' in b.dataset) { const at = Math.ceil(now() / 6e4) * 6e4; startNow = true; f.day.value = day(at); f.start.value = clock(at); check(); }
-    else if (b.dataset.length) { const start = instant(f.day.value, f.start.value); if (start?.at) { f.end.value = clock(start.at + b.dataset.length * 6e4); check(); } }
+    const d = b.dataset;
+    if ('book' in d) open({ channel: d.book, start: d.at ? Number(d.at) : null, end: d.at && d.to ? Math.min(Number(d.to), Number(d.at) + 36e5) : null, model: d.model ?? '', preset: d.preset ?? '', searching: 'find' in d }, b);
+    else if ('edit' in d) edit(d.edit, b);
+    else if (!dlg.contains(b)) return;
+    else if ('close' in d) close();
+    else if ('startNow' in d) begin();
+    else if ('search' in d) find();
+    else if ('endDay' in d) { $('[data-end-day]', dlg).hidden = false; f['end-day'].value ||= f.day.value; f['end-day'].focus(); }
+    else if (d.length) { const w = instant(f.day.value, f.start.value); if (w?.at) { put(w.at, w.at + d.length * 6e4); check(); } }
+    else if ('till' in d) { const w = instant(f.day.value, f.start.value), [h, m] = d.till.split(':'); if (w?.at) { let end = instant(f.day.value, `${h}:${m}`); if (end.at <= w.at) end = instant(next(f.day.value), `${h}:${m}`); put(w.at, end.at); check(); } }
+    else return;
+    e.preventDefault();
   });
-  addEventListener('keydown', e => { if (e.key === 'Escape' && dlg.open) close(); });
-  addEventListener('keydown', e => { // b = new booking; never while typing
-    if (e.key === 'b' && !e.ctrlKey && !e.metaKey && !e.altKey && !dlg.open && !e.target.closest('input, textarea, select')) { e.preventDefault(); open($('.top [data-book]')); }
-  });
-  if (location.hash === '#book') open($('.top [data-book]'));
+  addEventListener('keydown', e => { if (e.key === 'Escape' && dlg.open && !e.defaultPrevented) close(); });
   dlg.addEventListener('cancel', e => { e.preventDefault(); close(); });
-  form.addEventListener('input', e => { if (['day', 'start'].includes(e.target.name)) startNow = false; if (e.target.name !== 'note') { if (models) choices(); check(); } });
+  form.addEventListener('input', e => {
+    const name = e.target.name;
+    if (['day', 'start'].includes(name)) startNow = false;
+    if (['note', 'reason', ''].includes(name)) return;
+    if (lists) choices();
+    check();
+  });
   form.addEventListener('submit', async e => {
     e.preventDefault();
-    const { body, problem } = wish(), button = submit;
-    if (!body) { live.replaceChildren(note('bad', 'clock', problem)); return; }
-    button.disabled = true;
+    if (who.value.trim()) addGuest();
+    const w = wish();
+    if (!w.body) { say(note('bad', 'clock', w.problem || T('TimeMissing'))); f.start.focus(); return; }
+    if (submit.getAttribute('aria-disabled') === 'true' && seq) { live.firstElementChild?.scrollIntoView({ block: 'nearest' }); return; }
+    submit.disabled = true;
     try {
-      const told = await call('POST', '/reservations', body);
-      close();
-      toast(T(told.status === 'pending' ? 'Asked' : 'Booked'));
+      if (editing) {
+        const { starts_at, ...rest } = w.body, body = { version: editing.version, ...rest, ...(Date.parse(editing.starts_at) !== w.start ? { starts_at } : {}), ...(f.reason.value ? { reason: f.reason.value } : {}) };
+        delete body.maintenance; delete body.clear_conflicts;
+        if (Date.parse(editing.starts_at) <= now()) { delete body.channel; delete body.kind; }
+        if (body.kind === 'exclusive' || editing.kind === 'exclusive') { delete body.model; delete body.preset; delete body.kind; }
+        await call('PATCH', `/reservations/${encodeURIComponent(editing.id)}`, body);
+        close();
+        toast(T('Saved'));
+        dispatchEvent(new CustomEvent('slotserve:changed'));
+      } else {
+        const made = await call('POST', '/reservations', w.body);
+        close();
+        toast(T(made.series ? 'BookedSeries' : made.status === 'pending' ? 'Asked' : 'Booked'), true, { text: T(made.kind === 'model' && made.status !== 'pending' ? 'HowTo' : 'ShowIt'), href: `/bookings/${made.id}` });
+      }
       poll();
     } catch (err) {
       seq++;
-      live.replaceChildren(...(err.told?.conflicts?.length ? taken(err.told.conflicts) : [note('bad', 'oct', err.message)]), ...(err.told?.suggestions?.length ? [outs(err.told.suggestions)] : []));
+      allow(!err.told?.conflicts?.length);
+      say(err.told?.conflicts?.length ? taken(err.told.conflicts) : (err.told?.problems ?? [{ message: err.message }]).map(p => note('bad', 'oct', words(p))), ways(err.told?.conflicts ?? [], err.told?.suggestions ?? [], w));
+      announce();
     }
-    button.disabled = false;
+    submit.disabled = false;
   });
+  const asked = new URLSearchParams(location.hash.slice(1));
+  if (asked.has('book')) open({ channel: asked.get('book') || '', model: asked.get('model') ?? '', preset: asked.get('preset') ?? '', start: asked.get('at') ? Date.parse(asked.get('at')) : null }, $('.top [data-book]'));
 })();

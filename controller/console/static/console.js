@@ -1,13 +1,13 @@
 // What every page has: live parts (polled every 2 s, 304 while nothing changed; only what did is swapped, focus is kept),
 // times counted on in between from the server's clock, calls of the REST API, toasts, menus, copy buttons.
 (() => {
+  const { zone, clock } = window.slotserve;
   const $ = (s, e = document) => e.querySelector(s), $$ = (s, e = document) => [...e.querySelectorAll(s)];
   const body = document.body, T = name => body.dataset[`t${name}`] ?? '';
   const fill = (text, values) => text.replace(/%\((\w+)\)s/g, (_, k) => values[k] ?? '');
   let offset = Number(body.dataset.now) - Date.now(), lastWord = Number(body.dataset.now), lost = false, etag = '';
   const hashes = JSON.parse(body.dataset.hashes || '{}');
   const now = () => Date.now() + offset;
-  const clock = (at, seconds) => new Intl.DateTimeFormat('en-GB', { timeZone: body.dataset.zone, hour: '2-digit', minute: '2-digit', second: seconds ? '2-digit' : undefined, hourCycle: 'h23' }).format(at);
 
   // the same rule as the server's
   const duration = seconds => {
@@ -71,10 +71,12 @@
   }
 
   const SHELL = ['approvals', 'notices'], EVERY = body.dataset.live ? 2000 : 15000;
-  let timer = 0, asking = false;
+  let timer = 0, asking = false, held = false;
+  const hold = yes => { held = yes; }; // while something is being dragged nothing moves under the pointer
   async function poll() {
     clearTimeout(timer);
     if (asking) return;
+    if (held) { timer = setTimeout(poll, 500); return; }
     asking = true;
     try {
       const sent = Date.now();
@@ -86,6 +88,7 @@
       if (answer.status !== 304) {
         etag = answer.headers.get('ETag') ?? '';
         const { parts, names } = await answer.json();
+        if (held) { etag = ''; return; }
         if (names && body.dataset.live) { // another set of channels, or bookings: the page is made anew
           const known = new Set($$('[data-part]').map(p => p.dataset.part)), wanted = names.filter(n => !SHELL.includes(n));
           if (wanted.some(n => !known.has(n)) || [...known].some(n => !SHELL.includes(n) && !names.includes(n))) { location.reload(); return; }
@@ -105,10 +108,17 @@
     tick();
   }
 
-  function toast(text, good = true) {
+  // `more`: {text, act} or {text, href}, a button beside the text (Undo, How to call it)
+  function toast(text, good = true, more = null) {
     const el = $('[data-toast]');
     $('.ic', el).className = `ic ic-${good ? 'check' : 'oct bad'}`;
     say($('span', el), text);
+    $('[data-more]', el)?.remove();
+    if (more) {
+      const b = Object.assign(document.createElement(more.href ? 'a' : 'button'), { className: 'btn btn--s', textContent: more.text, ...(more.href ? { href: more.href } : { type: 'button', onclick: () => { el.hidden = true; more.act(); } }) });
+      b.dataset.more = '';
+      $('span', el).after(b);
+    }
     el.hidden = false;
     clearTimeout(toast.timer);
     const hide = () => { if (el.matches(':hover, :focus-within')) toast.timer = setTimeout(hide, 2000); else el.hidden = true; };
@@ -153,7 +163,7 @@
     if (b.dataset.do) act(b);
     else if ('filter' in b.dataset) { $$('[data-filter]').forEach(x => x.setAttribute('aria-pressed', x === b)); filter(); }
     else if ('copy' in b.dataset) copy(b);
-    else if (b.closest('[data-toast]')) $('[data-toast]').hidden = true;
+    else if (b.closest('[data-toast]') && !b.dataset.more) $('[data-toast]').hidden = true;
   });
   // menus close with a click elsewhere and with Escape, which gives focus back
   addEventListener('click', e => { for (const m of $$('details.menu[open]')) if (!m.contains(e.target)) m.open = false; });
@@ -162,7 +172,7 @@
     for (const m of $$('details.menu[open]')) { m.open = false; $('summary', m).focus(); }
   });
   document.addEventListener('visibilitychange', () => { if (!document.hidden) poll(); });
-  window.slotserve = { $, $$, T, fill, now, clock, duration, toast, call, poll };
+  Object.assign(window.slotserve, { $, $$, T, fill, now, duration, toast, call, poll, hold });
   setInterval(tick, 1000);
   tick();
   if (body.dataset.me) timer = setTimeout(poll, EVERY);
