@@ -1,35 +1,75 @@
-"""The console's session: a signed cookie with the person and a mark of the password it was begun with, so that a new
-password ends every session from before. One rule for pages and REST."""
+"""The console's sessions: the cookie holds a random text, the store what it stands for. One rule for pages and REST.
+
+A session ends by a sign-out, a new password (the others), a person who is disabled, some time without use, and in any
+case some time after the sign-in. Each sign-in begins a new one and ends the one that the browser had.
+"""
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 from collections.abc import MutableMapping
+from dataclasses import dataclass
 from typing import Any
 
-from controller.store import users
+from sqlalchemy.orm import Session
+
+from controller.settings import Settings
+from controller.store import web_sessions
 from controller.store.session import Store
 from controller.store.tables import User
 
-
-def begin(session: MutableMapping[str, Any], user: User) -> None:
-    """Writes the person into a session that holds nothing else."""
-    session["user_id"], session["mark"] = user.id, mark(user)
+HOUR_MS = 3_600_000
+Cookie = MutableMapping[str, Any]
 
 
-def person(session: MutableMapping[str, Any], store: Store) -> User | None:
-    """The enabled person of a session, or None."""
-    user_id, said = session.get("user_id"), session.get("mark")
-    if not isinstance(user_id, str) or not isinstance(said, str):
+@dataclass(frozen=True, slots=True)
+class SignedIn:
+    """A session that goes on: its id, its way ("password", "oidc") and the enabled person."""
+
+    id: str
+    way: str
+    user: User
+
+
+def limits(settings: Settings) -> tuple[int, int]:
+    """(longest time without use, longest time at all), in ms."""
+    return round(settings.session_idle_hours * HOUR_MS), round(settings.session_hours * HOUR_MS)
+
+
+def begin(
+    cookie: Cookie, db: Session, user: User, now: int, way: str = "password", address: str = "", agent: str = ""
+) -> str:
+    """A new session of this person in a cookie that then holds nothing else; what it stood for before has ended. Its id.
+    In a write transaction: the session counts once that is committed."""
+    end(cookie, db, now)
+    session_id, token = web_sessions.create(db, user.id, way, now, address, agent)
+    cookie["session"] = token
+    return session_id
+
+
+def end(cookie: Cookie, db: Session, now: int) -> None:
+    """Ends what the cookie stands for, and empties it."""
+    token = cookie.get("session")
+    if isinstance(token, str):
+        found = web_sessions.find(db, token, now, _EVER, _EVER)
+        if found is not None:
+            web_sessions.end(db, found[0].id, now)
+    cookie.clear()
+
+
+def find(cookie: Cookie, store: Store, settings: Settings, now: int) -> SignedIn | None:
+    """The cookie's session, or None. Notes that it is used, now and then."""
+    token = cookie.get("session")
+    if not isinstance(token, str):
         return None
     with store.glance() as db:
-        user = users.get(db, user_id)
-    if user is None or user.disabled_at is not None or not hmac.compare_digest(said.encode(), mark(user).encode()):
+        found = web_sessions.find(db, token, now, *limits(settings))
+    if found is None:
         return None
-    return user
+    row, user = found
+    if row.seen_at < now - web_sessions.SEEN_MS:
+        with store.write() as db:
+            web_sessions.seen(db, row.id, now)
+    return SignedIn(row.id, row.way, user)
 
 
-def mark(user: User) -> str:
-    """Changes with the password; says nothing of it, for its hash is salted."""
-    return hashlib.sha256(f"slotserve session {user.id} {user.password_hash}".encode()).hexdigest()[:32]
+_EVER = 1 << 62

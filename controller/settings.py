@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from email.utils import parseaddr
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
 PREFIX = "SLOTSERVE_"
 DATABASES = ("sqlite", "sqlite+pysqlite", "postgresql", "postgres", "postgresql+psycopg")
@@ -47,6 +48,29 @@ class Settings(BaseModel):
         72, ge=0.25, le=87600, description="A console session without use for so long ends (an open page uses it)"
     )
     session_hours: float = Field(336, ge=0.25, le=87600, description="A console session ends so long after the sign-in")
+    oidc_issuer: str = Field(
+        "", description="Identity provider (OpenID Connect), its issuer address; empty: passwords only"
+    )
+    oidc_client_id: str = Field("", validate_default=True, description="The name the provider knows this console by")
+    oidc_client_secret: str = Field("", repr=False, description="The console's secret there; empty: a public client")
+    oidc_scopes: str = Field("openid profile email", description="What is asked of the provider")
+    oidc_label: str = Field("", description="The provider's name on the button; empty: its host")
+    oidc_name_claim: str = Field("preferred_username", description="The claim that names a new account")
+    oidc_groups_claim: str = Field("groups", description="The claim with a person's groups (dots lead into objects)")
+    oidc_admin_groups: str = Field("", description="Whose members are administrators, with commas between")
+    oidc_approver_groups: str = Field("", description="Whose members are approvers, with commas between")
+    oidc_allowed_groups: str = Field("", description="Only members of these come in; empty: no such limit")
+    oidc_allowed_domains: str = Field(
+        "", description="Only verified e-mail addresses of these domains come in; empty: no such limit"
+    )
+    oidc_trust_email: bool = Field(
+        False, description="1 takes the provider's e-mail addresses as verified where it does not say so"
+    )
+    oidc_link: Literal["email", "never"] = Field(
+        "email",
+        description="The first sign-in opens the account with the same verified e-mail address, or never one that was there",
+    )
+    oidc_create: bool = Field(True, description="0: a sign-in that fits no account is refused instead of making one")
     smtp_host: str = Field("", description="Mail server; empty: no e-mail is sent")
     smtp_port: int = Field(0, ge=0, le=65535, description="Its port; 0: 587 for starttls, 465 for tls, 25 for none")
     smtp_security: Literal["starttls", "tls", "none"] = Field(
@@ -106,6 +130,28 @@ class Settings(BaseModel):
     max_days_ahead: float = Field(
         30, ge=0, description="How far ahead may be booked unless the policy says otherwise; 0 = no limit"
     )
+
+    @field_validator("public_url")
+    @classmethod
+    def _plain_address(cls, url: str) -> str:
+        if url and not url.startswith(("https://", "http://")):
+            raise ValueError("write it with its scheme, such as https://slots.example.org")
+        return url.rstrip("/")
+
+    @field_validator("oidc_issuer")
+    @classmethod
+    def _private_issuer(cls, url: str) -> str:
+        host = urlsplit(url).hostname if url else None
+        if url and not (url.startswith("https://") or host in ("localhost", "127.0.0.1", "::1")):
+            raise ValueError("must begin with https:// (http:// only on this machine)")
+        return url
+
+    @field_validator("oidc_client_id")
+    @classmethod
+    def _with_issuer(cls, client_id: str, info: ValidationInfo) -> str:
+        if info.data.get("oidc_issuer") and not client_id:
+            raise ValueError("is needed with SLOTSERVE_OIDC_ISSUER: register this console with the provider")
+        return client_id
 
     @field_validator("smtp_from")
     @classmethod

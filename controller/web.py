@@ -28,7 +28,8 @@ def create_app(ctx: Context) -> Flask:
         SESSION_COOKIE_NAME="slotserve",
         SESSION_COOKIE_HTTPONLY=True,
         SESSION_COOKIE_SAMESITE="Lax",
-        PERMANENT_SESSION_LIFETIME=timedelta(days=14),
+        SESSION_COOKIE_SECURE=ctx.settings.public_url.startswith("https://"),
+        PERMANENT_SESSION_LIFETIME=timedelta(hours=ctx.settings.session_hours),
         MAX_CONTENT_LENGTH=MAX_BODY,
         WTF_CSRF_CHECK_DEFAULT=False,  # keys need none; sessions are checked where they are accepted
         WTF_CSRF_TIME_LIMIT=None,  # as long as the session

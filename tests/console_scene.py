@@ -50,8 +50,8 @@ class Scene:
         client.set_cookie("zone", zone)
         client.set_cookie("language", language)
         if name:
-            with client.session_transaction() as session, self.store.read() as db:
-                sessions.begin(session, users.get(db, self.ids[name]))
+            with client.session_transaction() as session, self.store.write() as db:
+                sessions.begin(session, db, users.get(db, self.ids[name]), self.now)
         return client
 
 

@@ -24,6 +24,7 @@ from controller.api import (
     people,
     plan,
     presets,
+    sign_ins,
     slots,
     usage,
 )
@@ -34,8 +35,8 @@ from controller.rights import Actor, may
 
 BASE = "/api/v1"
 MODULES = (
-    people, keys, nodes, channels, overrides, plan, history, log, models, presets, bookings, decisions, slots, notifications,
-    audit, usage,
+    people, sign_ins, keys, nodes, channels, overrides, plan, history, log, models, presets, bookings, decisions, slots,
+    notifications, audit, usage,
 )  # fmt: skip
 ROUTES: tuple[Route, ...] = tuple(route for module in MODULES for route in module.ROUTES)
 _NOBODY = Actor("", "", "", "none")

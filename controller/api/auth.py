@@ -1,9 +1,10 @@
 """Who calls: an API key (`Authorization: Bearer sk-ss-…`) or the console's session. Writes of a session need the
-CSRF token in `X-CSRF-Token`; keys need none, for no browser sends them by itself."""
+CSRF token in `X-CSRF-Token`; keys need none, for no browser sends them by itself. A person whose password is a temporary
+one may change it, and nothing else, until they have: with a session, for keys are made by people who are in."""
 
 from __future__ import annotations
 
-from flask import Request, session
+from flask import Request, g, session
 from flask_wtf.csrf import validate_csrf
 from wtforms import ValidationError
 
@@ -11,6 +12,7 @@ from controller import sessions
 from controller.context import Context
 from controller.errors import Forbidden, Unauthorized
 from controller.rights import Actor
+from controller.sessions import SignedIn
 from controller.store import keys
 
 SAFE = ("GET", "HEAD", "OPTIONS")
@@ -21,23 +23,51 @@ def authenticate(ctx: Context, request: Request, now: int) -> Actor:
     header = request.headers.get("Authorization")
     if header is not None:
         return _by_key(ctx, header, now)
-    actor = session_actor(ctx)
-    if actor is None:
+    signed_in = current(ctx)
+    if signed_in is None:
         raise Unauthorized("who are you? send `Authorization: Bearer <API key>`, or log in to the console")
     if request.method not in SAFE:
         try:
             validate_csrf(request.headers.get("X-CSRF-Token"))
         except ValidationError as err:
             raise Forbidden(f"{err} (send the page's token in X-CSRF-Token, or use an API key)") from None
-    return actor
+    user = signed_in.user
+    if user.password_temporary and not _own_password(request, user.id):
+        raise PasswordNeeded("your password was set by an administrator; choose your own at /password first")
+    return _actor(signed_in)
+
+
+class PasswordNeeded(Forbidden):
+    code = "password_change_needed"
 
 
 def session_actor(ctx: Context) -> Actor | None:
-    """The person of the console's session, if there is one and the account is still enabled."""
-    user = sessions.person(session, ctx.store)
-    if user is None:
-        return None
+    """The person of the console's session, if it goes on and the account is still enabled."""
+    signed_in = current(ctx)
+    return _actor(signed_in) if signed_in is not None else None
+
+
+def current(ctx: Context) -> SignedIn | None:
+    """The console's session of this request, looked at once."""
+    if "signed_in" not in g:
+        g.signed_in = sessions.find(session, ctx.store, ctx.settings, ctx.clock())
+    found: SignedIn | None = g.signed_in
+    return found
+
+
+def session_id(ctx: Context, actor: Actor) -> str:
+    """The session that the actor acts by; "" for keys."""
+    signed_in = current(ctx) if actor.via == "session" else None
+    return signed_in.id if signed_in is not None else ""
+
+
+def _actor(signed_in: SignedIn) -> Actor:
+    user = signed_in.user
     return Actor(user.id, user.name, user.role, "session")
+
+
+def _own_password(request: Request, user_id: str) -> bool:
+    return request.method in SAFE or (request.method == "PATCH" and request.path == f"/api/v1/users/{user_id}")
 
 
 def _by_key(ctx: Context, header: str, now: int) -> Actor:

@@ -6,13 +6,13 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from controller import shapes
+from controller import accounts, shapes
+from controller.api import auth
 from controller.api.route import Body, Call, Page, Query, Route, cursor, listed, place
 from controller.errors import Conflict, Forbidden, Invalid, NotFound
-from controller.notify import inbox
-from controller.store import audit, channels, keys, notifications, reservations, users
+from controller.store import audit, notifications, users
 from controller.store.session import Write
-from controller.store.tables import HOLDING, ApiKey, User
+from controller.store.tables import ApiKey, User
 
 Role = Literal["user", "approver", "admin"]
 
@@ -21,13 +21,17 @@ class NewUser(Body):
     name: str = Field(min_length=1, max_length=200)
     role: Role = "user"
     password: str | None = Field(None, max_length=1000, description="None: only keys open the account")
+    password_temporary: bool = Field(False, description="To be changed at the first sign-in")
     email: str | None = Field(None, max_length=320)
 
 
 class UserChange(Body):
     name: str | None = Field(None, min_length=1, max_length=200)
     role: Role | None = None
-    password: str | None = Field(None, max_length=1000)
+    password: str | None = Field(None, max_length=1000, description="null: none any more")
+    password_temporary: bool | None = Field(
+        None, description="To be changed at the next sign-in; where missing: so for somebody else's password"
+    )
     current_password: str | None = Field(None, max_length=1000, description="Needed to change one's own password")
     email: str | None = Field(None, max_length=320)
     locale: str | None = Field(None, max_length=16)
@@ -50,6 +54,8 @@ def me(call: Call) -> dict[str, Any]:
             **shapes.user(user, call.actor),
             "via": call.actor.via,
             "key": {"id": key.id, "name": key.name, "prefix": key.prefix} if key else None,
+            "must_change_password": user.password_temporary,
+            "sign_in": _ways(user),
             "unread_notifications": notifications.unread(session, user.id),
         }
 
@@ -67,7 +73,7 @@ def create_user(call: Call) -> dict[str, Any]:
     hashed = users.hash_password(body.password)  # slow on purpose: not while the database is held
     with call.ctx.store.write() as session:
         user = users.create(session, body.name, None, body.role, call.now, email=body.email)
-        user.password_hash = hashed
+        user.password_hash, user.password_temporary = hashed, body.password_temporary and hashed is not None
         audit.add(session, call.actor.id, "user.create", user.id, call.now, after=shapes.user(user, call.actor))
         return shapes.user(user, call.actor)
 
@@ -78,16 +84,22 @@ def change_user(call: Call) -> dict[str, Any]:
     wanted = body.model_dump(exclude_unset=True, exclude={"reason", "current_password"})
     if not own or wanted.keys() & {"name", "role", "disabled"}:
         call.need("user.manage")
+    if own and "email" in wanted and call.ctx.settings.oidc_issuer and not call.may("user.manage"):
+        raise Forbidden("email: decides which account a sign-in opens here; ask an administrator to change it")
     for field in ("name", "role", "disabled"):
         if field in wanted and wanted[field] is None:
             raise Invalid.field(field, "must not be null")
     if own and wanted.get("password") is not None:
         _know_password(call, body.current_password)
+    temporary = wanted.pop("password_temporary", None)
+    if temporary is not None and "password" not in wanted:
+        raise Invalid.field("password_temporary", "is said with a new password only")
     if "password" in wanted:
+        wanted["password_temporary"] = not own if temporary is None else temporary
         wanted["password_hash"] = users.hash_password(wanted.pop("password"))
     if preview:
         with call.ctx.store.read() as session:
-            return _preview(call, session, _found(session, call))
+            return accounts.preview(session, call.ctx.settings, call.actor, _found(session, call), call.now)
     with call.ctx.store.write() as session:
         user = _found(session, call)
         before = shapes.user(user, call.actor)
@@ -108,53 +120,24 @@ def _apply(call: Call, session: Write, user: User, wanted: dict[str, Any], reaso
         if other is not None and other.id != user.id:
             raise Conflict(f"name: there is already somebody called {name}", details={"name": "is taken"})
         user.name = name
-    for field in ("role", "email", "locale", "zone", "password_hash"):
+    for field in ("role", "email", "locale", "zone"):
         if field in wanted:
             setattr(user, field, wanted[field])
+    if "password_hash" in wanted:
+        keep = auth.session_id(call.ctx, call.actor) if user.id == call.actor.id else ""
+        accounts.set_password(
+            session, user, wanted["password_hash"], call.now, temporary=wanted["password_temporary"], keep=keep
+        )
+        audit.add(
+            session, call.actor.id, "user.password", user.id, call.now, after={"temporary": user.password_temporary}
+        )
     if wanted.get("disabled") is True and user.disabled_at is None:
-        user.disabled_at = call.now
-        _let_go(call, session, user, reason or "the account was disabled")
+        accounts.disable(session, user, call.actor.id, reason, call.now)
     elif wanted.get("disabled") is False:
         user.disabled_at = None
     session.flush()
     if not users.any_administrator(session):
         raise Conflict("somebody must stay administrator; make another one first")
-
-
-def _let_go(call: Call, session: Write, user: User, reason: str) -> None:
-    """A disabled person's bookings: the running one ends, future ones are cancelled."""
-    for row in reservations.of_person(session, user.id, call.now):
-        status = "ended_early" if reservations.is_running(row, call.now) else "cancelled"
-        reservations.change(
-            session,
-            row,
-            HOLDING,
-            {"status": status, "ended_at": call.now, "decided_by": call.actor.id, "reason": reason, "committed": False},
-        )
-        session.touch(row.channel_id)
-        audit.add(session, call.actor.id, f"reservation.{status}", row.id, call.now, reason=reason)
-        inbox.acted_for(session, row, call.actor.id, status, f"Your booking has ended: {reason}", call.now)
-
-
-def _preview(call: Call, session: Any, user: User) -> dict[str, Any]:
-    rows = reservations.of_person(session, user.id, call.now)
-    where = channels.full_names(session, {r.channel_id for r in rows})
-    live = [k for k in keys.page(session, user.id, 1000) if k.revoked_at is None]
-    booked = [
-        {
-            "id": r.id,
-            "channel": where[r.channel_id],
-            **shapes.window(r),
-            "running": reservations.is_running(r, call.now),
-        }
-        for r in rows
-    ]
-    return {
-        "user": shapes.user(user, call.actor),
-        "keys": len(live),
-        "ends": [b for b in booked if b["running"]],
-        "cancels": [b for b in booked if not b["running"]],
-    }
 
 
 def _found(session: Any, call: Call) -> User:
@@ -164,11 +147,26 @@ def _found(session: Any, call: Call) -> User:
     return user
 
 
+def disable_preview(call: Call) -> dict[str, Any]:
+    """What disabling a person would do."""
+    with call.ctx.store.read() as session:
+        return accounts.preview(session, call.ctx.settings, call.actor, _found(session, call), call.now)
+
+
+def _ways(user: User) -> str:
+    """How a person signs in to the console."""
+    if user.password_hash is not None:
+        return "both" if user.subject else "local"
+    return "oidc" if user.subject else "none"
+
+
 def _know_password(call: Call, current: str | None) -> None:
     with call.ctx.store.read() as session:
         user = users.get(session, call.actor.id)
         if user is None or (user.password_hash and not users.check_password(session, user.name, current or "")):
             raise Forbidden("current_password: is not your present password")
+        if user.password_hash is None and user.subject is not None:
+            raise Forbidden("password: you sign in by the identity provider; an administrator may set one for you")
 
 
 ROUTES = (
@@ -178,4 +176,6 @@ ROUTES = (
           answers={409: "The name is taken"}),
     Route("PATCH", "/users/<id>", change_user, "Changes an account; `?preview=1` says what disabling would do",
           body=UserChange, query=Preview, answers={404: "Nobody", 409: "The last administrator, or a taken name"}),
+    Route("GET", "/users/<id>/disable-preview", disable_preview, "What disabling a person would do", action="user.manage",
+          answers={404: "Nobody"}),
 )  # fmt: skip

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from flask import current_app, g, session
+from flask import current_app
 
-from controller import sessions
+from controller.api import auth
 from controller.context import Context
 from controller.rights import Actor
 from controller.store.tables import User
@@ -18,10 +18,8 @@ def context() -> Context:
 
 def person() -> User | None:
     """The enabled person of the session, or None."""
-    if "person" not in g:
-        g.person = sessions.person(session, context().store)
-    found: User | None = g.person
-    return found
+    signed_in = auth.current(context())
+    return signed_in.user if signed_in is not None else None
 
 
 def actor_of(row: User) -> Actor:

@@ -211,8 +211,8 @@ def test_usage(w: World) -> None:
 
 def test_sessions_need_the_csrf_token_to_write(w: World) -> None:
     client = w.app.test_client()
-    with client.session_transaction() as session, w.store.read() as db:
-        sessions.begin(session, users.get(db, w.ids["maya"]))
+    with client.session_transaction() as session, w.store.write() as db:
+        sessions.begin(session, db, users.get(db, w.ids["maya"]), w.now)
     assert client.get("/api/v1/me").get_json()["via"] == "session"
     answer = client.post("/api/v1/keys", json={"name": "x"})
     assert answer.status_code == 403

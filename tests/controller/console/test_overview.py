@@ -225,7 +225,7 @@ def test_a_longer_load_is_never_at_its_end_before_it_is_ready(world: Scene) -> N
 
 def test_an_empty_fleet_says_what_to_do(tmp_path: Path) -> None:
     from controller import sessions
-    from controller.context import Context
+    from controller.context import Context, wall_ms
     from controller.fleet.live import Live
     from controller.settings import Settings
     from controller.store import migrate, users
@@ -235,9 +235,7 @@ def test_an_empty_fleet_says_what_to_do(tmp_path: Path) -> None:
     store = Store(f"sqlite:///{tmp_path / 'e.db'}")
     migrate.upgrade(store)
     app = create_app(Context(Settings(state_dir=tmp_path), store, Live()))
-    with store.write() as db:
-        user = users.create(db, "lin", None, "admin", 1)
     client = app.test_client()
-    with client.session_transaction() as session:
-        sessions.begin(session, user)
+    with client.session_transaction() as session, store.write() as db:
+        sessions.begin(session, db, users.create(db, "lin", None, "admin", 1), wall_ms())
     assert "slotserve node add NAME" in client.get("/").text
