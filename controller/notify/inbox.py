@@ -1,23 +1,31 @@
-"""What people are told inside the product. Written in the transaction of the change itself, once an event a person."""
+"""What happens to bookings, channels and nodes, as events that people are told of (tell.py writes them).
+
+Called in the transaction of the change itself. What comes due by the clock alone is in rounds.py.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Protocol
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol
 
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from controller.store import channels, notifications, reservations, users
+from controller.notify.tell import Event, tell
+from controller.store import channels, reservations, users
 from controller.store.tables import Channel, Reservation
 
 FOR_EVER = 1 << 62
+LEFT_BEHIND_MS = 6 * 3_600_000  # so long after its end a bare card's processes are taken to be its holder's
+# The act of somebody else -> the kind under which the holder is told.
+KINDS = {"create": "booked", "edit": "changed", "ended_early": "ended"}
 
 
 def notify(
     session: Session, event_id: str, user_ids: Iterable[str], kind: str, subject: str, text: str, now: int
 ) -> list[str]:
-    """One notice of `event_id` for each of `user_ids` that has none yet; answers who got one."""
-    return notifications.add(session, event_id, user_ids, kind, subject, text, now)
+    """A ready sentence, told as it is; answers who was told."""
+    return tell(session, Event(event_id, kind, subject, now, {"message": "plain", "text": text}), user_ids)
 
 
 class NodeEvent(Protocol):
@@ -37,6 +45,10 @@ class NodeEvent(Protocol):
     def at(self) -> int: ...
     @property
     def reservation_id(self) -> str: ...
+    @property
+    def category(self) -> str: ...
+    @property
+    def reason(self) -> str: ...
 
 
 def tell_event(session: Session, event: NodeEvent) -> None:
@@ -44,38 +56,159 @@ def tell_event(session: Session, event: NodeEvent) -> None:
 
     Where the node names no reservation, the one that runs on the channel counts.
     """
-    holder = reservations.get(session, event.reservation_id) if event.reservation_id else None
-    if holder is None and event.channel_id:
-        holder = reservations.running(session, event.channel_id, event.at)
-    people = [*([holder.holder_id] if holder else []), *users.administrators(session)]
-    notify(session, event.id, people, event.kind, event.subject, event.text, event.at)
+    booking = reservations.get(session, event.reservation_id) if event.reservation_id else None
+    if booking is None and event.channel_id:
+        booking = reservations.running(session, event.channel_id, event.at)
+    facts = booking_facts(session, booking) if booking else {}
+    facts |= {"channel": event.subject, "message": event.kind}
+    model = getattr(event, "model", "") or ""
+    if model:
+        facts |= {"model": model, "preset": getattr(event, "preset", None)}
+    channel = session.get(Channel, event.channel_id) if event.channel_id else None
+    if event.kind == "failed":
+        facts |= {
+            "category": event.category,
+            "reason": event.reason or event.text,
+            "detail": getattr(event, "detail", "") or "",
+            "default": _stands_in(channel, booking, facts.get("model")),
+        }
+    elif event.kind == "blocked":
+        facts |= {"text": event.text, "left_by": _left_by(session, channel, event.at)}
+    if booking is not None:
+        facts["about_holder"] = True
+    people = [*([booking.holder_id] if booking else []), *users.administrators(session)]
+    tell(session, Event(event.id, event.kind, event.subject, event.at, facts), people, shared=True)
 
 
 def place_lost(session: Session, channel: Channel, full_name: str, why: str, now: int) -> list[str]:
     """A channel is no longer there (`why` in words): everybody who holds a booking on it is told, once a loss."""
-    told = []
+    told: list[str] = []
     for row in reservations.holding_in(session, [channel.id], now, FOR_EVER):
         running = reservations.is_running(row, now)
-        rest = "Your booking there ends with it." if running else "Your booking there is kept, but cannot be served."
-        text = f"{why} {rest} Other channels may be free: book there, and cancel this one."
-        event = f"gone:{channel.id}:{channel.gone_at}:{row.id}"
-        told += notify(session, event, [row.holder_id], "channel_gone", row.id, f"{full_name}: {text}", now)
+        facts = booking_facts(session, row) | {"channel": full_name, "text": why, "running": running}
+        event = Event(f"gone:{channel.id}:{channel.gone_at}:{row.id}", "channel_gone", row.id, now, facts)
+        told += tell(session, event, [row.holder_id], shared=not told)
     return told
 
 
-def acted_for(session: Session, row: Reservation, actor_id: str, kind: str, text: str, now: int) -> list[str]:
-    """Somebody else changed a booking: its holder is told what, by whom and why."""
+def acted_for(
+    session: Session,
+    row: Reservation,
+    actor_id: str,
+    kind: str,
+    text: str,
+    now: int,
+    before: Mapping[str, Any] | None = None,
+) -> list[str]:
+    """Somebody else did something to a booking: its holder is told what, by whom and why.
+
+    `kind` is the act or the kind of notice; `text` says the same as one sentence and ends with the reason where there is
+    one; `before` is the booking as it was (refusals.record), so that a change can say what has changed."""
     if row.holder_id == actor_id:
         return []
-    return notify(session, f"{kind}:{row.id}:{row.version}", [row.holder_id], kind, row.id, text, now)
+    kind = KINDS.get(kind, kind)
+    facts = booking_facts(session, row) | {
+        "by": users.names(session, [actor_id]).get(actor_id),
+        "reason": _reason(row, text),
+        "pending": row.status == "pending",
+        "before": _changed(session, before, row) if before else {},
+    }
+    if before and before.get("holder_id") not in (None, row.holder_id):
+        facts["message"] = "received"
+    event = Event(f"{kind}:{row.id}:{row.version}", kind, row.id, now, facts)
+    return tell(session, event, [row.holder_id])
+
+
+def given(session: Session, row: Reservation, old_holder: str, actor_id: str, text: str, now: int) -> list[str]:
+    """A booking has another holder now: the one who had it is told. `text` as in acted_for."""
+    if old_holder == actor_id:
+        return []
+    facts = booking_facts(session, row) | {
+        "message": "given",
+        "by": users.names(session, [actor_id]).get(actor_id),
+        "reason": _reason(row, text),
+    }
+    return tell(session, Event(f"given:{row.id}:{row.version}", "changed", row.id, now, facts), [old_holder])
 
 
 def requested(session: Session, row: Reservation, text: str, now: int) -> list[str]:
-    """A booking waits for approval: approvers and administrators are told."""
-    people = users.deciders(session)
-    return notify(session, f"requested:{row.id}:{row.version}", people, "requested", row.id, text, now)
+    """A booking waits for approval: approvers and administrators are told (whoever asks knows it already)."""
+    people = [i for i in users.deciders(session) if i != row.holder_id]
+    facts = booking_facts(session, row) | {"note": row.note}
+    return tell(
+        session, Event(f"requested:{row.id}:{row.version}", "requested", row.id, now, facts), people, shared=True
+    )
+
+
+def expired(session: Session, reservation_id: str, now: int) -> list[str]:
+    """Nobody has decided a request before its window was over: who asked is told."""
+    row = reservations.get(session, reservation_id)
+    if row is None:
+        return []
+    event = Event(f"expired:{row.id}", "expired", row.id, now, booking_facts(session, row))
+    return tell(session, event, [row.holder_id])
+
+
+def booking_facts(session: Session, row: Reservation) -> dict[str, Any]:
+    """What every message about a booking says."""
+    return {
+        "reservation_id": row.id,
+        "channel": where(session, row),
+        "booking_kind": row.kind,
+        "model": row.model,
+        "preset": row.preset,
+        "starts_at": row.starts_at,
+        "ends_at": row.ends_at,
+        "holder": users.names(session, [row.holder_id]).get(row.holder_id),
+    }
 
 
 def where(session: Session, row: Reservation) -> str:
     """`node/channel` of a booking."""
     return channels.full_names(session, {row.channel_id}).get(row.channel_id, "a channel that is gone")
+
+
+def _reason(row: Reservation, text: str) -> str:
+    """Why, as the actor wrote it: what the booking keeps, where this act wrote it."""
+    return row.reason if row.reason and row.reason in text else ""
+
+
+def _changed(session: Session, before: Mapping[str, Any], row: Reservation) -> dict[str, Any]:
+    """What a booking was, as far as it is something else now."""
+    facts: dict[str, Any] = {}
+    if before.get("channel_id") not in (None, row.channel_id):
+        facts["channel"] = channels.full_names(session, {before["channel_id"]}).get(before["channel_id"])
+    if (before.get("model"), before.get("preset")) != (row.model, row.preset):
+        facts |= {"model": before.get("model"), "preset": before.get("preset")}
+    if (before.get("starts_at"), before.get("ends_at")) != (row.starts_at, row.ends_at):
+        facts |= {"starts_at": before.get("starts_at"), "ends_at": before.get("ends_at")}
+    return facts
+
+
+def _stands_in(channel: Channel | None, booking: Reservation | None, model: Any) -> str | None:
+    """The default that answers in a booked model's place while that waits for its next try."""
+    if channel is None or booking is None or not channel.default_model or channel.default_model == model:
+        return None
+    return f"{channel.default_model}:{channel.default_preset}" if channel.default_preset else channel.default_model
+
+
+def _left_by(session: Session, channel: Channel | None, at: int) -> str | None:
+    """The holder of the bare card that was booked on the channel last, if it is over since a short time."""
+    if channel is None:
+        return None
+    last = session.scalars(
+        select(Reservation)
+        .where(
+            Reservation.channel_id == channel.id,
+            Reservation.approved_at.is_not(None),
+            Reservation.starts_at <= at,
+            Reservation.status.in_(("approved", "finished", "ended_early")),
+        )
+        .order_by(Reservation.starts_at.desc())
+        .limit(2)
+    ).all()
+    for row in last:
+        over = row.ended_at or row.ends_at
+        if row.kind == "exclusive" and at - LEFT_BEHIND_MS < over <= at:
+            return users.names(session, [row.holder_id]).get(row.holder_id)
+    return None

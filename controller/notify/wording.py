@@ -1,0 +1,201 @@
+"""Facts into words: one message as a title, a sentence, facts and advice, in a language and a time zone. Pure.
+
+In the product, in mails, webhooks, chats and on the command line it is the same message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+from zoneinfo import ZoneInfo
+
+from controller.notify import texts
+from controller.notify.kinds import GROUPS, KINDS, WAY_TITLES
+from controller.notify.language import Clock, translated
+from controller.words import CATEGORIES
+
+LINKS: dict[str, str] = {
+    "booking": "/bookings/{reservation_id}",
+    "approvals": "/approvals",
+    "channel": "/channels/{channel}",
+    "nodes": "/nodes",
+    "timeline": "/timeline",
+    "delivery": "/notifications/delivery",
+    "settings": "/notifications/settings",
+}
+IN_TITLE = ("channel", "model", "card", "when", "holder", "model_name")
+LONGEST = 2000  # of a text that somebody typed
+_MARKS = frozenset("\u200b\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2028\u2029\u2066\u2067\u2068\u2069")
+
+
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    """`rows` are (label, value), a value of several lines has line breaks; `link` is a console path, "" where there is
+    none."""
+
+    title: str
+    lead: str
+    rows: tuple[tuple[str, str], ...]
+    advice: tuple[str, ...]
+    link: str
+
+    names: tuple[str, ...] = ()  # of the rows, as in texts.LABELS
+
+    def sentence(self) -> str:
+        """All of it as running text, without what the title says already: what lists show."""
+        said = [
+            f"{label}: {value.replace(chr(10), '; ')}"
+            for name, (label, value) in zip(self.names, self.rows, strict=True)
+            if name not in IN_TITLE
+        ]
+        return " ".join([self.lead, *(f"{one.rstrip('.')}." for one in said), *self.advice]).strip()
+
+
+def render(kind: str, facts: Mapping[str, Any], language: str = "en", zone: ZoneInfo | None = None) -> Rendered:
+    """The message of these facts; without a zone its times are RFC 3339 in UTC."""
+    message = texts.MESSAGES.get(str(facts.get("message") or kind))
+    if message is None:  # a ready sentence, or of a version that knew more than this one
+        text = one_line(facts.get("text") or kind)
+        return Rendered(one_line(text, 120), text, (), (), "")
+    clock = Clock(language, zone)
+    places = _places(facts, clock)
+    there = {name for name, value in {**facts, **places}.items() if value not in (None, "", [], False)}
+    advice = [translated(text, language) % places for when, text in message.advice if _fits(when, there)]
+    lead = translated(message.lead, language) % places
+    named = [(name, value) for name, value in _rows(facts, clock).items() if value and value != lead]
+    rows = tuple((translated(texts.LABELS[name], language), value) for name, value in named)
+    title = translated(message.title, language) % places
+    return Rendered(title, lead, rows, tuple(advice), link_of(message.link, facts), tuple(name for name, _ in named))
+
+
+def link_of(link: str, facts: Mapping[str, Any]) -> str:
+    """The console's path that a message is about."""
+    path = LINKS[link]
+    for name in ("reservation_id", "channel"):
+        if f"{{{name}}}" in path:
+            value = str(facts.get(name) or "")
+            if not value:
+                return ""
+            path = path.replace(f"{{{name}}}", quote(value, safe="/"))
+    return path
+
+
+def what(facts: Mapping[str, Any], language: str) -> str:
+    """`model:preset`, or the whole card."""
+    model, preset = facts.get("model"), facts.get("preset")
+    if not model:
+        return translated(texts.CARD, language)
+    return one_line(f"{model}:{preset}" if preset else model)
+
+
+def one_line(text: Any, longest: int = LONGEST) -> str:
+    """A text that somebody typed, as one line: no line breaks, control characters or marks that turn the direction of
+    writing, and not endless."""
+    flat = "".join(c if c.isprintable() and c not in _MARKS else " " for c in str(text))
+    flat = " ".join(flat.split())
+    return flat if len(flat) <= longest else f"{flat[: longest - 1]}…"
+
+
+def kind_title(kind: str, language: str) -> str:
+    return translated(KINDS[kind].title, language)
+
+
+def group_title(group: str, language: str) -> str:
+    return translated(GROUPS[group], language)
+
+
+def way_title(way: str, language: str) -> str:
+    return translated(WAY_TITLES[way], language)
+
+
+def _fits(when: str, there: set[str]) -> bool:
+    return not when or (when[1:] not in there if when.startswith("!") else when in there)
+
+
+def _places(facts: Mapping[str, Any], clock: Clock) -> dict[str, str]:
+    """What stands in a sentence's places; whoever is not known is somebody."""
+    start, end = facts.get("starts_at"), facts.get("ends_at")
+    somebody = translated(texts.SOMEBODY, clock.language)
+    places = {
+        name: one_line(facts.get(name) or "") for name in ("channel", "node", "text", "default", "target", "attempts")
+    }
+    places |= {name: one_line(facts.get(name) or somebody) for name in ("holder", "by")}
+    places["left_by"] = one_line(facts.get("left_by") or "")
+    places |= {
+        "what": what(facts, clock.language),
+        "window": clock.window(start, end) if start is not None and end is not None else "",
+        "start_time": clock.time(start) if start is not None else "",
+        "end_time": clock.time(end) if end is not None else "",
+        "next_time": clock.at(facts["next_at"]) if facts.get("next_at") else "",
+        "since": clock.at(facts["since"]) if facts.get("since") else "",
+    }
+    return places
+
+
+def _rows(facts: Mapping[str, Any], clock: Clock) -> dict[str, str]:
+    """The values of texts.LABELS, in its order; empty where there is nothing to say."""
+    language = clock.language
+    start, end = facts.get("starts_at"), facts.get("ends_at")
+    booked = start is not None and end is not None
+    values: dict[str, str] = {
+        name: one_line(facts.get(name) or "")
+        for name in ("text", "channel", "reason", "note", "detail", "error", "base_url", "host")
+    }
+    values["cause"] = translated(CATEGORIES.get(str(facts.get("category")), ""), language)
+    if facts.get("about_holder"):
+        values["holder"] = one_line(facts.get("holder") or "")
+    if facts.get("model"):
+        values["model"] = what(facts, language)
+    elif booked:
+        values["card"] = translated(texts.CARD, language)
+    if start is not None and end is not None:
+        values["when"] = _zoned(clock, start, end)
+    if (before := facts.get("before")) and isinstance(before, Mapping):
+        values["before"] = _was(before, clock)
+    if facts.get("base_url"):
+        values["model_name"] = one_line(facts.get("model") or "")
+    gpus = [one_line(g) for g in facts.get("gpus") or []]
+    values["gpus"] = "\n".join(gpus)
+    values["visible"] = f"export CUDA_VISIBLE_DEVICES={','.join(gpus)}" if gpus else ""
+    values["processes"] = "\n".join(_process(p, language) for p in facts.get("processes") or [])
+    values["bookings"] = "\n".join(_listed(texts.BOOKED, b, clock) for b in facts.get("bookings") or [])
+    values["others"] = "\n".join(_listed(texts.FREE, o, clock) for o in facts.get("others") or [])
+    return {name: values.get(name, "") for name in texts.LABELS}
+
+
+def _zoned(clock: Clock, start: int, end: int) -> str:
+    window = clock.window(start, end)
+    if clock.zone is None:
+        return window
+    return translated(texts.ZONED, clock.language) % {"window": window, "zone": clock.named(start)}
+
+
+def _was(before: Mapping[str, Any], clock: Clock) -> str:
+    """What a changed booking was: only what has changed is in `before`."""
+    parts = [one_line(before["channel"])] if before.get("channel") else []
+    if before.get("model"):
+        parts.append(what(before, clock.language))
+    if before.get("starts_at") is not None and before.get("ends_at") is not None:
+        parts.append(clock.window(before["starts_at"], before["ends_at"]))
+    return ", ".join(parts)
+
+
+def _process(said: Mapping[str, Any], language: str) -> str:
+    memory = said.get("memory_bytes") or 0
+    unknown = translated(texts.UNKNOWN, language)
+    return translated(texts.PROCESS, language) % {
+        "command": one_line(said.get("command") or unknown, 200),
+        "pid": said.get("pid"),
+        "user": one_line(said.get("user") or unknown, 100),
+        "memory": f"{memory / 1e9:.1f} GB" if memory else unknown,
+    }
+
+
+def _listed(text: str, said: Mapping[str, Any], clock: Clock) -> str:
+    return translated(text, clock.language) % {
+        "holder": one_line(said.get("holder") or translated(texts.SOMEBODY, clock.language)),
+        "channel": one_line(said.get("channel") or ""),
+        "window": clock.window(said["starts_at"], said["ends_at"]),
+    }
