@@ -43,6 +43,7 @@ def register(app: Flask, ctx: Context) -> None:
             choices=choices(ctx, actor, view.shape["id"]),
             rules=rules.lines(view.shape["policy"]),
             fields=rules.fields(view.shape["policy"]) if view.may["configure"] else (),
+            roles=rules.ROLES,
             launches=log_launches(ctx, actor, node, name),
         )
 

@@ -22,12 +22,13 @@ class Field:
     step: str = "any"
 
 
+ROLES = {"user": N_("users"), "approver": N_("approvers"), "admin": N_("administrators")}
 NUMBERS = (
     ("max_hours", N_("Longest booking"), N_("hours"), "any"),
     ("min_minutes", N_("Shortest booking"), N_("minutes"), "any"),
     ("max_days_ahead", N_("Furthest ahead"), N_("days"), "any"),
-    ("max_user_hours", N_("Hours a person, booked or asked for"), N_("hours"), "any"),
-    ("max_user_hours_week", N_("Hours a person and week"), N_("hours"), "any"),
+    ("max_hours_held", N_("Hours a person, booked or asked for"), N_("hours"), "any"),
+    ("max_hours_week", N_("Hours a person and week"), N_("hours"), "any"),
     ("max_concurrent", N_("Requests at once"), N_("requests"), "1"),
     ("max_concurrent_per_key", N_("Requests at once, a key"), N_("requests"), "1"),
 )
@@ -48,14 +49,17 @@ def lines(policy: dict[str, Any]) -> list[tuple[str, str]]:
             found.append((field.label, _("no limit")))
     if "exclusive_allowed" in policy:
         found.append((_("Exclusive"), _("allowed") if policy["exclusive_allowed"] else _("not allowed")))
-    who = policy.get("bookers") or policy.get("who_may_book")
-    if who:
-        found.append((_("Who may book"), ", ".join(map(str, who)) if isinstance(who, list) else str(who)))
-    else:
-        found.append((_("Who may book"), _("everybody")))
+    found.append((_("Who may book"), _who(policy)))
     if policy.get("requests"):
         found.append((_("Beyond the limits"), _("may be asked for")))
     return found
+
+
+def _who(policy: dict[str, Any]) -> str:
+    users, roles = policy.get("allowed_users"), policy.get("allowed_roles")
+    if users is None and roles is None:
+        return _("everybody")
+    return ", ".join([*(_(ROLES[r]) for r in roles or ()), *(users or ())]) or _("nobody")
 
 
 def _approval(policy: dict[str, Any]) -> str:

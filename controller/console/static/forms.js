@@ -146,6 +146,7 @@
   }
   for (const form of $$('form')) if ($('[data-shown-for]', form)) parts_of(form);
   addEventListener('change', e => { if (e.target.form) parts_of(e.target.form); });
+  addEventListener('change', e => { if ('goto' in e.target.dataset && e.target.value) location.assign(e.target.value); });
   addEventListener('reset', e => setTimeout(() => parts_of(e.target)));
 
   // rows that are filtered as one types
