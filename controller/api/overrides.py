@@ -5,13 +5,17 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field
+from sqlalchemy.orm import Session
 
 from controller.api import channels as channel_routes
 from controller.api.route import Body, Call, Route
+from controller.booking import view
+from controller.booking.view import Place
 from controller.channel_view import channel_states
 from controller.errors import Invalid
-from controller.scheduling.hints import override_hint
-from controller.store import audit
+from controller.scheduling.hints import Hint, incomplete_hint, load_timeout_hint, override_hint
+from controller.store import audit, models
+from controller.store.launches import missing_of
 from controller.store.tables import Channel
 from controller.times import Instant, text_of
 
@@ -39,7 +43,8 @@ def set_override(call: Call) -> dict[str, Any]:
         if body.model is not None:
             channel_routes.runnable(session, call, channel, node, body.model, body.preset)
         state = channel_states(session, call.ctx, call.now, {node.id}).get(channel.id)
-        hint = override_hint(state.input, call.now) if state is not None else None
+        hints = [override_hint(state.input, call.now)] if state is not None else []
+        hints += _of_model(session, call, Place(channel, node), body.model, body.preset) if body.model else []
         before = _record(channel)
         channel.override_set_at, channel.override_by = call.now, call.actor.id
         channel.override_model, channel.override_preset = body.model, body.preset
@@ -49,8 +54,19 @@ def set_override(call: Call) -> dict[str, Any]:
             session, call.actor.id, "channel.override", f"{node.name}/{channel.name}", call.now,
             before=before, after=_record(channel), reason=body.reason,
         )  # fmt: skip
-    hints = [{"code": hint.code, "message": str(hint)}] if hint is not None else []
-    return {**channel_routes.one_channel(call), "hints": hints}
+    said = [{"code": hint.code, "message": str(hint)} for hint in hints if hint is not None]
+    return {**channel_routes.one_channel(call), "hints": said}
+
+
+def _of_model(session: Session, call: Call, place: Place, model: str, preset: str | None) -> list[Hint | None]:
+    """What may keep it from being loaded at all."""
+    settings, found = call.ctx.settings, models.on_channel(session, place.channel, model)
+    launch = view.launch_of(session, settings, place, model, preset)
+    limit = view.load_timeout_of(launch, settings, place.node)
+    return [
+        incomplete_hint(missing) if found is not None and (missing := missing_of(found)) else None,
+        load_timeout_hint(launch["load_seconds"], limit) if launch is not None and limit is not None else None,
+    ]
 
 
 def clear_override(call: Call) -> dict[str, Any]:

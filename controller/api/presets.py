@@ -17,9 +17,10 @@ from controller.api.route import Body, Call, Page, Route, cursor, listed, place
 from controller.booking import view
 from controller.errors import Conflict, Forbidden, Invalid, NotFound
 from controller.rights import Owned
-from controller.scheduling.hints import load_timeout_hint
+from controller.scheduling.hints import incomplete_hint, load_timeout_hint
 from controller.store import audit, channels, models, presets, users
 from controller.store.estimates import load_seconds
+from controller.store.launches import missing_of
 from controller.store.session import Write
 from controller.store.tables import Preset
 
@@ -285,14 +286,17 @@ def _saved(call: Call, session: Session, row: Preset) -> dict[str, Any]:
 
 
 def _hints(call: Call, session: Session, row: Preset) -> list[dict[str, str]]:
-    """Nodes on which loading would probably take longer than it may."""
+    """Nodes on which the model is incomplete, or loading would probably take longer than it may."""
     entry = models.find(session, row.model)
     found = []
-    for _, node in entry.held if entry else ():
+    for held, node in entry.held if entry else ():
+        if missing := missing_of(held):
+            hint = incomplete_hint(missing, node.name)
+            found.append({"code": hint.code, "message": str(hint)})
         seconds = load_seconds(session, node.id, row.model, row.name, view.speed(call.ctx.settings, node))
         limit = view.load_timeout(row.load_timeout_seconds, call.ctx.settings, node)
-        if hint := load_timeout_hint(seconds, limit, node.name):
-            found.append({"code": hint.code, "message": str(hint)})
+        if late := load_timeout_hint(seconds, limit, node.name):
+            found.append({"code": late.code, "message": str(late)})
     return found[:5]
 
 

@@ -16,7 +16,7 @@ from controller.booking.view import policy_for, speed
 from controller.context import Context
 from controller.scheduling.free_slots import Slot, free_slots
 from controller.scheduling.policies import DAY, HOUR
-from controller.store.launches import Catalogue, Launch, read_catalogue
+from controller.store.launches import Catalogue, Launch, missing_of, read_catalogue
 from controller.store.models import exceeds
 from controller.store.tables import HOLDING, Channel, Node, NodeModel, Reservation
 from controller.times import text_of
@@ -45,7 +45,8 @@ def windows(
     each: int = 3,
     earliest: int | None = None,
 ) -> list[dict[str, Any]]:
-    """{channel, starts_at, ends_at, free_until, reload, load_seconds, exceeds_gpu_memory, online, why} each."""
+    """{channel, starts_at, ends_at, free_until, reload, load_seconds, exceeds_gpu_memory, incomplete, online, why} each; best
+    first, those where the model is incomplete last."""
     found = ranked(session, ctx, wish, now, channel_ids=channel_ids, besides=besides, each=each, earliest=earliest)
     return [window.shape() for window in found[:limit]]
 
@@ -97,6 +98,7 @@ class Window:
     online: bool
     reload: bool
     too_big: bool
+    missing: str
 
     def shape(self) -> dict[str, Any]:
         """As `windows` says."""
@@ -104,6 +106,8 @@ class Window:
         why = [] if self.online else ["the node is away at present"]
         if self.fit.wish.kind == "model":
             why.append("the model has to be loaded" if self.reload else "no reload")
+        if self.missing:
+            why.append(f"the model is incomplete there ({self.missing})")
         if self.too_big:
             why.append("exceeds GPU memory")
         why.append(f"free until {text_of(free_until)}" if free_until else "no booking after it")
@@ -115,6 +119,7 @@ class Window:
             "reload": self.reload,
             "load_seconds": self.fit.load_seconds,
             "exceeds_gpu_memory": self.too_big,
+            "incomplete": bool(self.missing),
             "online": self.online,
             "why": ", ".join(why),
         }
@@ -127,7 +132,7 @@ class _Fit:
         self._ctx, self._channel, self._node, self.wish, self._now = ctx, channel, node, wish, now
         self._policy = policy_for(ctx.settings, channel)
         self._launch: Launch | None = None
-        self._size = 0
+        self._size, self._missing = 0, ""
         self._catalogue: Catalogue | None = None
 
     def possible(self, held: dict[str, NodeModel], catalogue: Catalogue | None) -> bool:
@@ -139,7 +144,7 @@ class _Fit:
         row = held.get(channel.node_id)
         if row is None or channel.name not in row.channels or catalogue is None or wish.model is None:
             return False
-        self._size, self._catalogue = row.size_bytes, catalogue
+        self._size, self._missing, self._catalogue = row.size_bytes, missing_of(row), catalogue
         self._launch = catalogue.available(
             channel.node_id, channel.engines, wish.model, wish.preset, speed(self._ctx.settings, self._node)
         )
@@ -158,8 +163,8 @@ class _Fit:
         name = f"{self._node.name}/{self._channel.name}"
         reload, too_big = self._reloads(slot.start, busy), exceeds(self._size, self._channel)
         online = self._ctx.live.node(self._node.name).online
-        rank = (abs(slot.start - self.wish.wanted), not online, reload, too_big, name, slot.start)
-        return Window(rank, name, slot, self, online, reload, too_big)
+        rank = (bool(self._missing), abs(slot.start - self.wish.wanted), not online, reload, too_big, name, slot.start)
+        return Window(rank, name, slot, self, online, reload, too_big, self._missing)
 
     def _reloads(self, start: int, busy: list[_Busy]) -> bool:
         if self._launch is None:

@@ -46,6 +46,7 @@ class View:
     before: Neighbour | None
     after: Neighbour | None
     size_bytes: int
+    missing: str = ""  # of the model's files on that node
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +91,7 @@ def look(
     begin and what is in the way counts, not what a person has."""
     channel, node = place.channel, place.node
     policy = policy_for(settings, channel)
-    launch, size, model_known = None, 0, True
+    launch, size, model_known, missing = None, 0, True, ""
     before, after = _beside(session, channel.id, booking, besides)
     catalogue, mbps = _catalogue(session, place, booking, before, after), speed(settings, node)
 
@@ -102,6 +103,7 @@ def look(
         model_known = there is not None
         if there is not None:
             size = there
+            missing = catalogue.missing_on(node.id, booking.model) if catalogue else ""
             launch = can(booking.model, booking.preset)
             model_known = launch is not None or booking.preset is not None
     overlapping = reservations.holding_in(session, [channel.id], booking.start, booking.end, besides)
@@ -116,7 +118,7 @@ def look(
         taken=taken(session, policy, channel.id, holder.id, booking.start, now, besides) if holder else (),
     )
     beside = [Neighbour(row, can(row.model, row.preset)) if row else None for row in (before, after)]
-    return View(place, policy, facts, launch, tuple(overlapping), beside[0], beside[1], size)
+    return View(place, policy, facts, launch, tuple(overlapping), beside[0], beside[1], size, missing)
 
 
 def in_the_way(rows: Iterable[Reservation]) -> tuple[Conflict, ...]:
@@ -157,6 +159,7 @@ def outlook(ctx: Context, view: View, booking: Booking, now: int) -> hints.Outlo
         place.channel.gpu_memory_bytes,
         load_timeout_of(view.launch, settings, place.node),
         after,
+        view.missing,
     )
 
 

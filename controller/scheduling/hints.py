@@ -57,12 +57,14 @@ def outlook(
     gpu_memory_bytes: int = 0,
     load_timeout: Seconds | None = None,
     after: Neighbour | None = None,
+    missing: str = "",
 ) -> Outlook:
     """What the booking dialog, check, create and approve say.
 
     target: None for an exclusive booking. before: the booking that ends at or before `start`, if any; after: one that
     begins exactly at its end. running: identity of what runs on the channel now. size_bytes: all weight files;
     gpu_memory_bytes: 0 where unknown or without GPU. load_timeout: in force for that preset on that node.
+    missing: what of the model's files is not there, in the node's words.
     """
     load = 0.0 if target is None else target.load_seconds
     touches = before is not None and before.end == start
@@ -72,11 +74,21 @@ def outlook(
         hints.append(_touching(target, before, rules, drain))
     if after is not None:
         hints.append(_touched(target, after, rules, drain))
+    if missing:
+        hints.append(incomplete_hint(missing))
     if exceeds:
         hints.append(Hint("exceeds_gpu_memory", N_("The model's files are larger than the channel's GPU memory.")))
     if load_timeout is not None and (late := load_timeout_hint(load, load_timeout)):
         hints.append(late)
     return Outlook(load, _ready_at(target, start, now, rules, before, running), exceeds, tuple(hints))
+
+
+def incomplete_hint(missing: str, where: str = "") -> Hint:
+    """It may be booked all the same: perhaps it is being copied, and there by then. `where`: the node, if not clear."""
+    text = N_("The model is incomplete on this node (%(missing)s): it cannot be loaded before its files are there.")
+    if where:
+        text = N_("The model is incomplete on %(node)s (%(missing)s): it cannot be loaded before its files are there.")
+    return Hint("incomplete_model", text, {"missing": missing, "node": where})
 
 
 def exceeds_gpu_memory(size_bytes: int, gpu_memory_bytes: int) -> bool:

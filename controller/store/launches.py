@@ -66,6 +66,7 @@ class _Model(NamedTuple):
     size_bytes: int
     gone: bool
     channels: Collection[str] = ()
+    missing: str = ""
 
 
 class _Preset(NamedTuple):
@@ -94,6 +95,11 @@ class Catalogue:
         """The bytes of a model that lies in this channel's folders, else None."""
         known = self._models.get((node_id, model))
         return None if known is None or known.gone or channel not in known.channels else known.size_bytes
+
+    def missing_on(self, node_id: str, model: str) -> str:
+        """What an incomplete model lacks on a node, in the node's words; "" where it is complete."""
+        known = self._models.get((node_id, model))
+        return "" if known is None else known.missing
 
     def available(
         self, node_id: str, engines: Sequence[str], model: str, preset: str | None, disk_mbps: float
@@ -157,11 +163,19 @@ def read_catalogue(
     models_of, presets_of = _statements()
     wanted = {"nodes": list(node_ids), "models": list(models)}
     rows = session.execute(models_of, wanted)
-    found = {(r.node_id, r.name): _Model(r.format, r.size_bytes, r.gone_at is not None, r.channels) for r in rows}
+    found = {
+        (r.node_id, r.name): _Model(r.format, r.size_bytes, r.gone_at is not None, r.channels, missing_of(r))
+        for r in rows
+    }
     named: dict[tuple[str, str], _Preset] = {}
     for r in session.execute(presets_of, wanted) if presets else ():
         named[r.model, r.name] = _Preset(r.engine, r.args, r.env, r.load_timeout_seconds, r.deleted_at is not None)
     return Catalogue(found, named, read_load_times(session, node_ids, models))
+
+
+def missing_of(row: Any) -> str:
+    """What a NodeModel lacks, in words; "" where it is complete."""
+    return (row.detail or "files are missing") if row.incomplete else ""
 
 
 @cache
@@ -171,9 +185,9 @@ def _statements() -> tuple[Select[*tuple[Any, ...]], Select[*tuple[Any, ...]]]:
     models: BindParameter[Any] = bindparam("models", expanding=True)
     row, preset = NodeModel, Preset
     return (
-        select(row.node_id, row.name, row.format, row.size_bytes, row.gone_at, row.channels).where(
-            row.node_id.in_(nodes), row.name.in_(models)
-        ),
+        select(
+            row.node_id, row.name, row.format, row.size_bytes, row.gone_at, row.channels, row.incomplete, row.detail
+        ).where(row.node_id.in_(nodes), row.name.in_(models)),
         select(
             preset.model,
             preset.name,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from controller.store.tables import Node, Reservation
+from controller.store.tables import Channel, Node, NodeModel, Reservation
 from controller.times import text_of
 from tests.controller.api.conftest import DAY, HOUR, MIN, World, make
 from tests.parts import BOTH
@@ -91,6 +91,41 @@ def test_back_to_back_is_fine_and_said(w: World) -> None:
     clear = w.good("POST", "/reservations/check", w.wish(3 * HOUR, 4 * HOUR, kind="exclusive"), "tom")
     assert [h["code"] for h in clear["hints"]] == ["clearing_at_start"]
     assert clear["load_seconds"] == 0
+
+
+def test_an_incomplete_model_may_be_booked_and_is_told_everywhere(w: World) -> None:
+    with w.store.write() as session:
+        row = session.get(NodeModel, ("n", "small"))
+        row.incomplete, row.detail = True, "part 2 of 3 is missing"
+    words = "incomplete on this node (part 2 of 3 is missing): it cannot be loaded before its files are there"
+    for made in (w.good("POST", "/reservations/check", w.wish(0, HOUR), "maya"), w.book(HOUR, 2 * HOUR)):
+        (hint,) = [h for h in made["hints"] if h["code"] == "incomplete_model"]
+        assert words in hint["message"]
+    (listed,) = [m for m in w.get("/models", "maya")["items"] if m["name"] == "small"]
+    assert (listed["incomplete"], listed["detail"]) == (True, "part 2 of 3 is missing")
+    preset = w.good("POST", "/presets", {"model": "small", "name": "p", "engine": "llama.cpp", "args": []}, "maya")
+    assert "incomplete on n1 (part 2 of 3" in preset["hints"][0]["message"]
+    override = w.good("PUT", "/channels/n1/a/override", {"model": "small"})
+    assert "incomplete_model" in [h["code"] for h in override["hints"]]
+    found = w.get("/slots?model=small&minutes=60", "maya")["items"]
+    assert {(s["incomplete"], "the model is incomplete there (part 2 of 3 is missing)" in s["why"]) for s in found} == {
+        (True, True)
+    }
+
+
+def test_windows_where_the_model_is_whole_come_first(w: World) -> None:
+    with w.store.write() as session:
+        session.add(Node(id="o", name="o1", created_at=w.now, certificate_serial="2"))
+        session.flush()
+        session.add(Channel(id="oa", node_id="o", name="a", created_at=w.now, engines=["llama.cpp"], gpu_uuids=[]))
+        session.add(NodeModel(
+            node_id="o", name="only-b", path="/m", size_bytes=1, format="gguf", channels=["a"], seen_at=w.now,
+        ))  # fmt: skip
+        session.get(NodeModel, ("n", "only-b")).incomplete = True
+    w.ctx.live.update("n1", online=True, version="1")
+    found = [s["channel"] for s in w.get("/slots?model=only-b&minutes=60", "maya")["items"]]
+    assert found[0] == "o1/a", "though that node is away at present"
+    assert "n1/b" in found
 
 
 def test_a_load_that_takes_longer_than_it_may_is_told(w: World) -> None:
