@@ -185,7 +185,15 @@ def check(call: Call) -> dict[str, Any]:
         "dropped": _dropped(prepared),
         "unknown": list(prepared.unknown),
         "needs_permission": list(prepared.needs_permission),
+        "kept": list(prepared.kept),
+        "suggestions": _suggestions(body.engine, prepared),
     }
+
+
+def _suggestions(engine: str, prepared: Prepared) -> dict[str, str]:
+    """What unknown options were probably meant to be."""
+    chosen = get(engine)
+    return {flag: meant for flag in prepared.unknown if (meant := chosen.suggest(flag))}
 
 
 def _prepare(engine: str, tokens: list[str], env: dict[str, str], model: str, sample: _Sample) -> Prepared:
