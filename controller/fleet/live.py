@@ -82,6 +82,7 @@ class LiveNode:
     """A node's connection: plan_* are of the newest answer; `refusal` is empty when the plan was accepted."""
 
     online: bool = False
+    heard: bool = True  # False from a connection to its first status: what stands here is from before
     version: str = ""
     since: int = 0  # connected or lost since
     clock_skew_seconds: float | None = None
@@ -113,12 +114,12 @@ class Live:
         return self._nodes.get(name) or LiveNode()
 
     def channel(self, node: str, name: str) -> LiveChannel:
-        """The channel's last word; phase `unknown` while the node is away or has not said anything."""
+        """The channel's last word; phase `unknown` while the node is away, or connected but has not said anything yet."""
         known = self.node(node)
         channel = known.channels.get(name)
         if channel is None:
             return LiveChannel("unknown")
-        return channel if known.online else replace(channel, phase="unknown")
+        return channel if known.online and known.heard else replace(channel, phase="unknown")
 
     def snapshot(self) -> dict[str, LiveNode]:
         """Every node's last word, by name; records are replaced, never changed in place."""
@@ -146,7 +147,8 @@ class Live:
             changed = frozenset(
                 c
                 for c in old.channels.keys() | new.channels.keys()
-                if _essence(old.channels.get(c)) != _essence(new.channels.get(c)) or old.online != new.online
+                if _essence(old.channels.get(c)) != _essence(new.channels.get(c))
+                or (old.online, old.heard) != (new.online, new.heard)
             )
         if changed:
             for listener in self._listeners:

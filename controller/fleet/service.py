@@ -169,9 +169,11 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
         self._sessions.join(session)
         current = self._plans.plan_for(session.node)
         same = current is not None and _stamp(current) == (hello.epoch, hello.generation, hello.plan_sha256)
+        before = self._live.node(session.node)
         self._live.update(
             session.node,
             online=True,
+            heard=before.online and before.heard,  # a second stream of a node that is there goes on with its words
             since=self._clock(),
             version=hello.version,
             gateway_urls=tuple(hello.gateway_urls),
@@ -278,7 +280,7 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
         current = self._sessions.get(session.node) is session
         channels = reports.live_channels(status)
         if current:
-            self._live.update(session.node, channels=channels, gpus=gpus, gpu_problem=status.gpu_problem)
+            self._live.update(session.node, channels=channels, gpus=gpus, gpu_problem=status.gpu_problem, heard=True)
         lasting: list[dict[str, object]] = [
             {"index": g.index, "uuid": g.uuid, "name": g.name, "memory_total_bytes": g.memory_total_bytes}
             for g in gpus

@@ -13,7 +13,7 @@ from sqlalchemy import select
 from agent.state import State
 from controller.fleet.records import Records
 from controller.store.tables import ChannelState, Node
-from protos import fleet_pb2, fleet_pb2_grpc, logs_pb2, logs_pb2_grpc
+from protos import fleet_pb2, fleet_pb2_grpc, logs_pb2, logs_pb2_grpc, types_pb2
 from tests.fleet_parts import Controller, FakeNode, linked, until
 
 
@@ -186,3 +186,31 @@ def test_a_channel_that_is_not_declared_any_more_is_gone(controller: Controller,
             await until(lambda: {p for p, *_ in states(controller)[-2:]} == {"gone", "ready"})
 
     asyncio.run(scene())
+
+
+def test_the_words_from_before_do_not_count_until_the_node_speaks_again(controller: Controller, state: State) -> None:
+    """A node that was away may have become another: what it said then is no answer to what it does now."""
+
+    def phase() -> str:
+        return controller.live.channel("n1", "main").phase
+
+    async def scene(channel: Any) -> None:
+        said = fleet_pb2.Status(channels=[types_pb2.ChannelStatus(channel="main", phase="ready")])
+        stub = fleet_pb2_grpc.FleetStub(channel)
+        calls = []
+        for n in range(3):
+            calls.append(call := stub.Connect(timeout=20))
+            await call.write(hello())
+            assert (await call.read()).WhichOneof("body") == "welcome"
+            await until(lambda: controller.live.node("n1").online)
+            assert phase() == ("ready" if n == 1 else "unknown")  # the second stream of a node that is there
+            await call.write(fleet_pb2.AgentMessage(status=said))
+            await until(lambda: phase() == "ready")
+            if n == 1:
+                for one in calls:
+                    one.cancel()
+                await until(lambda: not controller.live.node("n1").online)
+                assert phase() == "unknown"
+        calls[-1].cancel()
+
+    with_channel(state, scene)
