@@ -75,10 +75,27 @@ _OURS = frozenset((b"x-request-id", b"x-accel-buffering", b"server"))
 _OURS_BEGIN = (b"x-slotserve-", b"access-control-")
 
 
+EVENT_END = b"\n\n\r\n"  # and its chunk's
+SHORT = 4096  # bytes
+
+
+def _beginnings() -> list[bytes]:
+    """By the number of bytes of a piece, how it begins where it is one whole chunk."""
+    found = [b"none"] * SHORT
+    for length in range(1, SHORT):
+        line = b"%x\r\n" % length
+        if len(line) + length + 2 < SHORT:
+            found[len(line) + length + 2] = line
+    return found
+
+
+ONE_CHUNK = _beginnings()
+
+
 class Chunks:
     """Follows a chunked body. `boundary`: what has come so far ends at a chunk's end that is also an event's end."""
 
-    __slots__ = ("_left", "_line", "_tail", "_trailer", "boundary", "done", "payload")
+    __slots__ = ("_left", "_line", "_tail", "_trailer", "boundary", "done")
 
     def __init__(self) -> None:
         self._left = 0  # of the current chunk's data and its CRLF
@@ -87,7 +104,14 @@ class Chunks:
         self._trailer = False
         self.boundary = True  # nothing has come yet: as good a place as any
         self.done = False
-        self.payload = 0  # bytes of data so far
+
+    def at_event(self) -> bool:
+        """Whether what comes next is a chunk, and behind an event's end. Pieces that are ONE_CHUNK and end in EVENT_END
+        need not be fed then: they change nothing."""
+        if self._left or self._line or self._trailer or not self.boundary or self.done:
+            return False
+        self._tail = EVENT_END[:2]  # as they leave it
+        return True
 
     def feed(self, data: bytes, cut: bool = False) -> int:
         """How much of `data` belongs to the body: less than all after its end, or, with `cut`, behind the first boundary."""
@@ -128,7 +152,6 @@ class Chunks:
                 self._trailer = True
             else:
                 self._left = length + 2
-                self.payload += length
         return size
 
     def strip(self, data: bytes, cut: bool = False) -> bytes:
@@ -162,7 +185,6 @@ class Chunks:
             return False
         if length + eol + 4 != size or not data[:eol].isalnum() or data[1] | 0x20 == 0x78:  # int() takes +1, 1_0, 0x1
             return False
-        self.payload += length
         tail = self._tail = data[-6:-2]
         self.boundary = tail[2:] == b"\n\n" or tail == b"\r\n\r\n"
         return True

@@ -190,7 +190,6 @@ class Reply:
         elif answer.mode in ("chunked", "close"):
             if client_http10:
                 answer.mode = "strip" if answer.mode == "chunked" else "raw"
-                answer.plain = None
                 self._close = True
             else:
                 parts.append(b"Transfer-Encoding: chunked\r\n")
@@ -203,24 +202,14 @@ class Reply:
         self._after(answer)
 
     def answer_goes_on(self, data: bytes) -> None:
-        """More of the answer's body: the path that every streamed token takes."""
+        """More of the answer's body (where it is not a whole event, see Upstream.go_straight)."""
         answer = self.answer
         assert answer is not None
-        keep(answer.pieces, data)
-        connection = self.connection
-        transport = connection.transport
-        plain = answer.plain
-        if plain is not None and self.cut_by is None and not connection.paused and plain.one_whole(data):
-            if not transport.is_closing():
-                self.bytes_out += len(data)
-                transport.write(data)
-            return
-        data = answer.feed(data, self.cut_by is not None)
+        transport = self.connection.transport
+        data = self._answer_bytes(answer, data)
         if data and not transport.is_closing():
-            self.bytes_out += len(data)
             transport.write(data)
-        if answer.over or self.cut_by is not None or connection.paused:
-            self._after(answer)
+        self._after(answer)
 
     def _answer_bytes(self, answer: Answer, data: bytes) -> bytes:
         """What of `data` goes to the client; after a cut only up to the event's end."""
@@ -236,6 +225,11 @@ class Reply:
             self._end_stream(self.cut_by)
         elif self.connection.paused:
             self.pause_engine()
+        elif self.upstream is not None:
+            if self.cut_by is None and answer.at_event:
+                self.upstream.go_straight(answer)
+            else:
+                self.upstream.straight = False
 
     def engine_lost(self, broken: bool) -> None:
         """The engine's connection has ended before its answer was over, as far as its framing tells."""
@@ -282,6 +276,8 @@ class Reply:
             self.refuse(refusal, close=True)
             return
         self.cut_by = refusal
+        if self.upstream is not None:
+            self.upstream.straight = False
         if answer.may_tell:
             self._end_stream(refusal)
         else:
@@ -311,8 +307,10 @@ class Reply:
 
     def pause_engine(self) -> None:
         upstream = self.upstream
-        if upstream is not None and upstream.transport is not None and upstream.transport.is_reading():
-            upstream.transport.pause_reading()
+        if upstream is not None and upstream.transport is not None:
+            upstream.straight = False
+            if upstream.transport.is_reading():
+                upstream.transport.pause_reading()
 
     def resume_engine(self) -> None:
         upstream = self.upstream
