@@ -153,6 +153,8 @@ ACTIONS: dict[str, Callable[[Actor, Any], Verdict]] = {
     "key.change": _own,  # Owned
     "audit.see": _admin,
     "usage.see": _own,  # Owned
+    "target.change": _own,  # Owned: a webhook or a chat service (None: everybody's), a watch for a free slot
+    "message.see": _admin,  # what was sent outside
     "metrics.see": _admin,
     "session.use": _anybody,
 }

@@ -18,6 +18,7 @@ from controller.api import (
     log,
     models,
     nodes,
+    notice_choice,
     notifications,
     openapi,
     overrides,
@@ -26,7 +27,9 @@ from controller.api import (
     presets,
     sign_ins,
     slots,
+    targets,
     usage,
+    watches,
 )
 from controller.api.route import Answer, Call, Ready, Route, parse_body, parse_query
 from controller.context import Context
@@ -36,7 +39,7 @@ from controller.rights import Actor, may
 BASE = "/api/v1"
 MODULES = (
     people, sign_ins, keys, nodes, channels, overrides, plan, history, log, models, presets, bookings, decisions, slots,
-    notifications, audit, usage,
+    notifications, notice_choice, targets, watches, audit, usage,
 )  # fmt: skip
 ROUTES: tuple[Route, ...] = tuple(route for module in MODULES for route in module.ROUTES)
 _NOBODY = Actor("", "", "", "none")
