@@ -106,6 +106,7 @@ def status(as_json: bool) -> None:
         said = {"running": False, **_last_status(settings.agent_state_dir)}
     except AgentError as err:
         _fail(str(err))
+    said["enrolled"] = _enrolled(settings.agent_state_dir)
     click.echo(json.dumps(said) if as_json else _status_text(said))
     sys.exit(0 if said["running"] else 1)
 
@@ -185,6 +186,21 @@ def _node_file(settings: Any) -> Any:
         _fail(str(err))
 
 
+def _enrolled(folder: Path) -> dict[str, Any] | None:
+    """Where the node's controller is and until when its certificate is good; None: it has none."""
+    from cryptography import x509
+
+    from agent.errors import NotEnrolled
+    from agent.state import State
+
+    try:
+        identity = State(folder).identity()
+        until = x509.load_pem_x509_certificate(identity.certificate).not_valid_after_utc
+    except (NotEnrolled, ValueError):
+        return None
+    return {"fleet_address": identity.fleet_address, "certificate_until": until.strftime("%Y-%m-%dT%H:%M:%SZ")}
+
+
 def _last_status(folder: Path) -> dict[str, Any]:
     try:
         said = json.loads((folder / "status.json").read_text())
@@ -203,6 +219,12 @@ def _status_text(said: dict[str, Any]) -> str:
         held = f"plan {plan['epoch']}.{plan['generation']}" if plan else "no plan yet"
         where = "connected" if said.get("connected") and said["running"] else "not connected"
         lines.append(f"{said['node']}: {where}, {held}, {said.get('unsent', 0)} reports to send")
+    if said["enrolled"]:
+        lines.append(
+            f"  controller {said['enrolled']['fleet_address']}, certificate until {said['enrolled']['certificate_until']}"
+        )
+    else:
+        lines.append("  not enrolled; `slotserve node add NAME` makes a join string for `slotserve-agent enrol`")
     for channel in said.get("channels", []):
         model = channel.get("running_model") or "nothing"
         lines.append(f"  {channel['channel']}: {channel['phase']}, {model}: {channel.get('detail', '')}")

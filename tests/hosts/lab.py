@@ -27,7 +27,7 @@ BRIDGE, NET = "slotlab0", "10.213.77"
 SUITE = "bookworm"
 PACKAGES = (
     *("systemd", "systemd-sysv", "dbus", "openssh-server", "iproute2", "procps", "ca-certificates", "openssl", "curl"),
-    *("python3", "python3-venv", "libgomp1", "libstdc++6", "nginx-light", "nftables", "postgresql"),
+    *("python3", "python3-apt", "python3-venv", "libgomp1", "libstdc++6", "nginx-light", "nftables", "postgresql"),
 )
 # What a fresh Debian starts by itself and nobody needs here; the roles start what they want.
 ASLEEP = (
