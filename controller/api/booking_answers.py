@@ -27,8 +27,6 @@ def whole(session: Session, call: Call, row: Reservation, hints: Hints | None = 
     more: dict[str, Any] = {}
     if row.series_id:
         more["series"] = {"id": row.series_id, "rule": series.rule_of(session, row.series_id)}
-    if request := requests.describe(session, call.ctx.settings, call.actor, [row], call.now).get(row.id):
-        more["request"] = request
     return {**shaper(session, call, [row])(row), **told, **more}
 
 
@@ -44,7 +42,7 @@ def shaper(session: Session, call: Call, rows: list[Reservation]) -> Any:
     """The function that makes an answer of each of these rows."""
     names = users.names(session, shapes.people_of(rows))
     where = channels.places(session, {r.channel_id for r in rows})
-    asked = requests.describe(session, call.ctx.settings, call.actor, rows, call.now) if len(rows) != 1 else {}
+    asked = requests.describe(session, call.ctx.settings, call.actor, rows, call.now)
     show = call.ctx.settings.show_holders
     nowhere = ("", None)
 

@@ -44,7 +44,12 @@ def show(app: App, name: str) -> None:
 @click.argument("name", type=CHANNEL)
 @click.option("--default", "default", metavar="MODEL[:PRESET]", help="What it serves outside bookings; '' = nothing.")
 @click.option("--lead", help="Minimum preload lead, for example 3m.")
-@click.option("--policy", multiple=True, metavar="NAME=VALUE", help="Booking rules, for example max_hours=8.")
+@click.option(
+    "--policy",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Booking rules: max_hours=8, allowed_users=ann,lee, max_days_ahead=null.",
+)
 @command
 def set_(app: App, name: str, default: str | None, lead: str | None, policy: tuple[str, ...]) -> None:
     """Set the default model, the preload lead or booking rules (administrators)."""
@@ -192,6 +197,7 @@ def _show(app: App, item: dict[str, Any]) -> None:
         ("why", sentence.why(app, item)),
         ("default", name_of({"model": item.get("default_model"), "preset": item.get("default_preset")})),
         ("preload lead", times.show_duration(item.get("preload_lead_seconds") or 0)),
+        ("rules", _rules(item.get("policy") or {})),
         ("in flight", item.get("in_flight")),
         ("call it at", item.get("base_url") or item.get("gateway_url")),
     ]
@@ -199,6 +205,15 @@ def _show(app: App, item: dict[str, Any]) -> None:
         click.echo(f"{head:13} {text if text is not None else '-'}")
     if item.get("failure"):
         click.echo(f"{'failure':13} {sentence.failure(app, item)}")
+
+
+def _rules(policy: dict[str, Any]) -> str:
+    """The booking rules in words; imported here, for nothing else of the command line needs them."""
+    from controller.scheduling.policies import policy_of, sentences
+
+    said = [str(hint) for hint in sentences(policy_of(policy, None, None))]
+    who = [*(policy.get("allowed_users") or ()), *(f"every {role}" for role in policy.get("allowed_roles") or ())]
+    return ", ".join([*said, *([f"only for {', '.join(who)}"] if who else [])]) or "no limits"
 
 
 def _post(app: App, name: str, what: str, reason: str | None, said: str) -> None:
@@ -215,6 +230,8 @@ def _pair(text: str) -> tuple[str, Any]:
     name, equals, value = text.partition("=")
     if not equals or not name:
         raise click.BadParameter(f"{text!r}: write NAME=VALUE", param_hint="--policy")
+    if name in ("allowed_users", "allowed_roles") and value[:1] != "[" and value != "null":
+        return name, [one.strip() for one in value.split(",") if one.strip()]
     try:
         return name, json.loads(value)
     except ValueError:

@@ -20,7 +20,7 @@ from typing import Any
 import click
 
 from controller.cli.app import App, write_private
-from controller.cli.booking import curl_line
+from controller.cli.booking_words import curl_line
 from controller.cli.client import Client, Refused
 from controller.cli.demo_files import (
     CHANNELS,

@@ -356,3 +356,55 @@ def test_usage_is_ones_own_unless_an_administrator_asks(run: Run, world: Scene) 
     ]
     assert run("maya", "usage", "--all").exit_code == 1
     assert run("lin", "audit", "--since", "24h").exit_code == 0
+
+
+def test_a_repeated_booking_from_the_check_to_its_end(run: Run) -> None:
+    weekly = "book Qwen3-32B-Q4_K_M --for 1h --repeat weekly --times 2 --at".split()
+    weekly.append("2026-11-23 9:00")
+    said = run("tomas", *weekly, "--check")
+    assert said.exit_code == 0, said.output
+    assert said.output.count("09:00–10:00  approved") == 2
+    made = json.loads(run("tomas", *weekly, "--json").output)
+    assert [r["starts_at"] for r in made["series"]["made"]] == [f"2026-11-{d:02}T01:00:00Z" for d in (23, 30)]
+    shown = run("tomas", "booking", "show", made["series"]["made"][1]["id"])
+    assert made["series"]["made"][1]["id"] in shown.output
+    later = run("tomas", "booking", "cancel", made["series"]["made"][1]["id"], "--following")
+    assert later.output.count("is cancelled.") == 1
+    assert run("tomas", "booking", "cancel", made["id"], "--series").output.count("is cancelled.") == 1
+    until = ["book", "Qwen3-32B-Q4_K_M", "--at", "2026-12-07 9:00", "--repeat", "daily", "--days", "mon,Tuesday"]
+    made = json.loads(run("tomas", *until, "--until", "2026-12-14", "--json").output)
+    assert [r["starts_at"][8:10] for r in made["series"]["made"]] == ["07", "08", "14"]
+
+
+def test_maintenance_and_rules_of_a_channel(run: Run) -> None:
+    mine = ["book", "Qwen3-32B-FP8", "--channel", "gpu-a02/tp4-a", "--at", "2026-12-08 9:00", "--json"]
+    mine = json.loads(run("tomas", *mine).output)
+    taken = ["book", "--maintenance", "--channel", "gpu-a02/tp4-a", "--at", "2026-12-08 9:30", "--for", "2h"]
+    assert run("tomas", *taken).exit_code == 1
+    assert run("lin", *taken).exit_code == 1
+    done = run("lin", *taken, "--clear", "--reason", "new driver")
+    assert done.exit_code == 0, done.output
+    assert "maintenance" in done.output
+    assert "No model runs in this time" in done.output
+    shorter = json.loads(run("tomas", "booking", "show", mine["id"], "--json").output)
+    assert (shorter["ends_at"], shorter["reason"]) == ("2026-12-08T01:30:00Z", "new driver")
+    rules = ["--policy", "max_hours=2", "--policy", "allowed_users=tomas", "--policy", "requests=true"]
+    assert run("lin", "channel", "set", "gpu-a02/tp4-a", *rules).exit_code == 0
+    shown = run("lin", "channel", "show", "gpu-a02/tp4-a").output
+    assert "2 h at most" in shown
+    assert "only for tomas" in shown
+    asked = ["book", "Qwen3-32B-FP8", "--channel", "gpu-a02/tp4-a", "--for", "3h", "--json", "--at"]
+    ids = [json.loads(run("tomas", *asked, f"2026-12-09 {hour}:00").output)["id"] for hour in (9, 12)]
+    seen = run("lin", "booking", "show", ids[0]).output
+    assert "beyond   2 h at most on this channel" in seen
+    both = run("lin", "booking", "approve", *ids)
+    assert both.output.count("is approved.") == 2
+    assert run("lin", "booking", "approve", *ids).exit_code == 1
+
+
+def test_who_may_not_book_is_told_by_check(run: Run) -> None:
+    run("lin", "channel", "set", "gpu-a02/tp4-a", "--policy", "allowed_roles=admin", "--policy", "max_hours_week=3")
+    said = run("tomas", "book", "Qwen3-32B-FP8", "--channel", "gpu-a02/tp4-a", "--at", "2026-12-08 9:00", "--check")
+    assert said.exit_code == 1
+    assert "only some people may book this channel" in said.output
+    assert "3 of 3 h left this week" in said.output
