@@ -76,7 +76,7 @@ CATEGORIES: dict[str, str] = {
     "kv_cache_too_small": N_("The context does not fit into GPU memory"),
     "gpu_busy": N_("A GPU is held by somebody else's process"),
     "bad_argument": N_("The engine does not accept an argument of the preset"),
-    "missing_file": N_("The model's file is gone from this node"),
+    "missing_file": N_("A file is missing on this node"),
     "broken_file": N_("The model's file is damaged or cut short"),
     "unsupported_architecture": N_("The engine does not know this kind of model"),
     "port_taken": N_("The port was taken by another process"),

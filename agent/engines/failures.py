@@ -21,6 +21,8 @@ KILLED = (
     "most likely main memory ran out and the kernel ended it; see the node's kernel log, and lower the context or use a"
     " smaller model"
 )
+SEE = "see its output"
+AGAIN = "where that happens again, try another version of it"
 NO_PROGRAM = "the engine's program, or something that it needs, is not on this node: install it"
 
 
@@ -61,7 +63,9 @@ def classify(
     if ended.timed_out:
         return Verdict("load_timeout", LOAD_TIMEOUT, tidy(_last(lines)))
     if kills_itself and cause and _killed(ended):
-        return Verdict("crashed", f"a part of the engine failed {_when(ended)}, and it ended itself", tidy(cause))
+        return Verdict(
+            "crashed", f"a part of the engine failed {_when(ended)}, and it ended itself; {SEE}", tidy(cause)
+        )
     return _by_code([cause] if cause else lines, ended)
 
 
@@ -95,15 +99,16 @@ def _by_code(lines: Sequence[str], ended: Ended) -> Verdict:
     code = ended.code
     when = _when(ended)
     if code is None:
-        return Verdict("crashed", f"the engine failed {when}", detail)
+        return Verdict("crashed", f"the engine failed {when}; {SEE}", detail)
     if _killed(ended):
         return Verdict("killed_by_kernel", f"killed {when} (SIGKILL): {KILLED}", detail)
     number = -code if code < 0 else code - 128 if 128 < code < 160 else 0
     if number:
-        return Verdict("crashed", f"the engine crashed {when}: {by_signal(number)}", detail)
+        advice = "" if number in _TOLD else f"; {AGAIN}"
+        return Verdict("crashed", f"the engine crashed {when}: {by_signal(number)}{advice}", detail)
     if code == 127:
         return Verdict("missing_library", NO_PROGRAM, detail)
-    return Verdict("crashed", f"the engine ended by itself {when} with exit status {code}", detail)
+    return Verdict("crashed", f"the engine ended by itself {when} with exit status {code}; {SEE}", detail)
 
 
 def by_signal(number: int) -> str:
@@ -139,3 +144,4 @@ _SIGNALS = {
     11: "it touched memory that is not its own",
     15: "somebody ended it",
 }
+_TOLD = (4, 9, 15)  # what to do is in the words, or there is nothing to do

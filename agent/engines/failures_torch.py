@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from agent.engines.base import Ended, Verdict
-from agent.engines.failures import KILLED, Sign, Values, by_signal, classify, lines_of, now, sign, tidy
+from agent.engines.failures import AGAIN, KILLED, Sign, Values, by_signal, classify, lines_of, now, sign, tidy
 from agent.engines.failures_llamacpp import LIBRARIES
 
 
@@ -89,7 +89,7 @@ def _gpu_fault(match: re.Match[str], values: Values) -> str:
 
 
 def _part_crashed(match: re.Match[str], values: Values) -> str:
-    return f"a part of the engine crashed: {by_signal(int(match['number']))}"
+    return f"a part of the engine crashed: {by_signal(int(match['number']))}; {AGAIN}"
 
 
 def _sglang_memory(match: re.Match[str], values: Values) -> str:

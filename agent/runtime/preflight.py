@@ -45,7 +45,10 @@ def check_engine(launch: Launch, channel: ChannelConfig, engines: Mapping[str, E
     if launch.engine not in known_engines:
         return Trouble("bad_argument", f"{launch.engine} is not an engine that SlotServe can start")
     if config is None:
-        return Trouble("missing_file", f"the node's file does not say how to start {launch.engine}")
+        return Trouble(
+            "missing_file",
+            f"the node's file does not say how to start {launch.engine}: add [engines.{launch.engine!r}]",
+        )
     if shutil.which(config.command[0], path=config.env.get("PATH") or os.environ.get("PATH")) is None:
         return Trouble(
             "missing_file",
@@ -58,12 +61,16 @@ def check_engine(launch: Launch, channel: ChannelConfig, engines: Mapping[str, E
 def check_model(launch: Launch, model: FoundModel | None, engine: Engine, channel: ChannelConfig) -> Trouble | None:
     if model is None:
         folders = ", ".join(map(str, channel.model_folders)) or "none is declared"
-        return Trouble("missing_file", f"model {launch.model} is not in the channel's model folders ({folders})")
+        return Trouble(
+            "missing_file", f"model {launch.model} is not in the channel's model folders ({folders}): put it there"
+        )
     if not Path(model.path).exists():
-        return Trouble("missing_file", f"the model's file {model.path} is gone")
+        return Trouble("missing_file", f"the model's file {model.path} is gone: put it back, or choose another model")
     if model.incomplete:
         missing = "missing" in model.detail
-        return Trouble("missing_file" if missing else "broken_file", f"model {model.name}: {model.detail}")
+        return Trouble(
+            "missing_file" if missing else "broken_file", f"model {model.name}: {model.detail}; copy it again, whole"
+        )
     if model.format not in engine.formats:
         return Trouble("bad_argument", f"{engine.name} cannot load {model.format} models such as {model.name}")
     return None

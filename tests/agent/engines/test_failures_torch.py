@@ -118,7 +118,7 @@ def test_after_it_was_ready(engine: str, ready: str) -> None:
     found = verdict(engine, earlier, 1, was_ready=True)
     assert (found.category, found.reason) == (
         "crashed",
-        "the engine ended by itself while it served with exit status 1",
+        "the engine ended by itself while it served with exit status 1; see its output",
     )
     later = "torch.OutOfMemoryError: CUDA out of memory.\n"
     assert verdict(engine, earlier + later, 1, was_ready=True).category == "out_of_memory"
