@@ -70,8 +70,8 @@ def _editor(ctx: Context, actor: Actor, preset: dict[str, Any] | None, model: st
     if preset is not None:
         mine = bool(may(actor, "preset.change", Owned(preset["owner_id"])))
         with ctx.store.read() as db:
-            if (row := presets.get(db, preset["id"])) is not None:
-                uses = presets.uses(db, row, ctx.clock())
+            if (found := presets.get(db, preset["id"])) is not None:
+                uses = presets.uses(db, found, ctx.clock())
     chosen = preset["model"] if preset else model or (models[0]["name"] if models else "")
     entry = next((m for m in models if m["name"] == chosen), None)
     return render_template(

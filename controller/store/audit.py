@@ -28,14 +28,28 @@ def add(
 
 
 def page(
-    session: Session, limit: int, before_id: str | None = None, action: str | None = None, subject: str | None = None
+    session: Session,
+    limit: int,
+    before_id: str | None = None,
+    action: str | None = None,
+    subject: str | None = None,
+    actor_id: str | None = None,
+    when: tuple[int | None, int | None] = (None, None),
 ) -> list[Audit]:
-    """Newest first; `before_id` is where the last page ended."""
+    """Newest first; `before_id` is where the last page ended. An `action` that ends in a dot is a beginning; `when` is
+    [start, end), None = open."""
     query = select(Audit).order_by(Audit.id.desc()).limit(limit)
     if before_id:
         query = query.where(Audit.id < before_id)
     if action:
-        query = query.where(Audit.action == action)
+        begins = Audit.action.startswith(action, autoescape=True)
+        query = query.where(begins if action.endswith(".") else Audit.action == action)
+    if actor_id:
+        query = query.where(Audit.actor_id == actor_id)
+    if when[0] is not None:
+        query = query.where(Audit.at >= when[0])
+    if when[1] is not None:
+        query = query.where(Audit.at < when[1])
     if subject:
         query = query.where(Audit.subject == subject)
     return list(session.scalars(query))

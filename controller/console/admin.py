@@ -1,0 +1,164 @@
+"""Administration: nodes, people, keys, the audit, and the settings in force. For administrators only."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flask import Flask, redirect, render_template, request
+from flask.typing import ResponseReturnValue
+from flask_babel import gettext as _
+from sqlalchemy import func, select
+
+from controller.api import audit as audit_api
+from controller.api import keys as keys_api
+from controller.api import nodes as nodes_api
+from controller.api import people as people_api
+from controller.api.route import Page, place
+from controller.console import acts, language
+from controller.console.asking import everything, page
+from controller.context import Context
+from controller.errors import ApiError
+from controller.rights import Actor
+from controller.settings import PREFIX, Settings, SettingsError, load_settings
+from controller.store import audit, users
+from controller.store.tables import HOLDING, Channel, Node, Reservation
+from controller.times import parse
+from controller.words import N_
+
+PAGES = (
+    ("nodes", N_("Nodes")),
+    ("users", N_("People")),
+    ("keys", N_("Keys")),
+    ("audit", N_("Audit")),
+    ("settings", N_("Settings")),
+)
+SHOWN = 50
+
+
+def register(app: Flask, ctx: Context) -> None:
+    """/admin and what is below it."""
+
+    def show(template: str, here: str, **more: Any) -> str:
+        tabs = [(key, _(text)) for key, text in PAGES]
+        return render_template(f"console/{template}.html", tabs=tabs, tab=here, **more)
+
+    @page(app, ctx, "/admin", action="node.manage")
+    def admin(actor: Actor) -> ResponseReturnValue:
+        return redirect("/admin/nodes")
+
+    @page(app, ctx, "/admin/nodes", action="node.manage")
+    def nodes(actor: Actor) -> ResponseReturnValue:
+        rows = everything(ctx, actor, nodes_api.list_nodes, Page)
+        can_invite = ctx.ca is not None and bool(ctx.enrol_address)
+        return show("admin_nodes", "nodes", nodes=rows, coming=_coming(ctx), can_invite=can_invite)
+
+    @page(app, ctx, "/admin/users", action="user.manage")
+    def people(actor: Actor) -> ResponseReturnValue:
+        rows = everything(ctx, actor, people_api.list_users, Page)
+        return show("admin_users", "users", users=rows)
+
+    @page(app, ctx, "/admin/keys", action="user.manage")
+    def keys(actor: Actor) -> ResponseReturnValue:
+        rows = everything(ctx, actor, keys_api.list_keys, keys_api.KeyPage, user="*")
+        rows.sort(key=lambda k: (not k["active"], k["user"] or "", k["name"]))
+        return show("admin_keys", "keys", keys=rows)
+
+    @page(app, ctx, "/admin/audit", action="audit.see")
+    def trail(actor: Actor) -> ResponseReturnValue:
+        given = {n: request.args.get(n, "")[:200].strip() for n in ("action", "actor", "subject", "day")}
+        rows, more, problem = _audit(ctx, given, request.args.get("before"))
+        return show(
+            "admin_audit",
+            "audit",
+            lines=rows,
+            given=given,
+            more=more,
+            problem=problem,
+            kinds=[(k, _(text)) for k, text in acts.KINDS.items()],
+            words=[(k, _(text)) for k, text in acts.ACTIONS.items()],
+        )
+
+    @page(app, ctx, "/admin/settings", action="node.manage")
+    def settings(actor: Actor) -> ResponseReturnValue:
+        return show("admin_settings", "settings", rows=_settings(ctx.settings))
+
+
+def _coming(ctx: Context) -> dict[str, int]:
+    """Node name -> bookings that have not ended: what removing it would leave without a place."""
+    query = (
+        select(Node.name, func.count())
+        .select_from(Reservation)
+        .join(Channel, Channel.id == Reservation.channel_id)
+        .join(Node, Node.id == Channel.node_id)
+        .where(Reservation.status.in_(HOLDING), Reservation.ends_at > ctx.clock(), Node.removed_at.is_(None))
+        .group_by(Node.name)
+    )
+    with ctx.store.read() as db:
+        return dict(db.execute(query))
+
+
+def _audit(ctx: Context, given: dict[str, str], cursor: str | None) -> tuple[list[acts.Line], str | None, str]:
+    """(lines, where the next page begins, what is wrong with the filter)."""
+    from controller.console.show import moment
+
+    start = end = None
+    problem = ""
+    if given["day"]:
+        try:
+            zone = language.chosen_zone()
+            offset = moment(parse(f"{given['day']}T12:00:00Z"), zone).strftime("%z")
+            start = parse(f"{given['day']}T00:00:00{offset[:3]}:{offset[3:]}")
+            end = start + 86_400_000
+        except ValueError:
+            problem = _("That is no day.")
+    with ctx.store.read() as db:
+        actor = users.find(db, given["actor"]) if given["actor"] else None
+        if given["actor"] and actor is None:
+            problem = _("There is nobody called %(name)s.", name=given["actor"])
+        if problem:
+            return [], None, problem
+        try:
+            before = place(cursor, str)
+        except ApiError:
+            before = None
+        rows = audit.page(
+            db,
+            SHOWN + 1,
+            before[0] if before else None,
+            given["action"] or None,
+            given["subject"] or None,
+            actor.id if actor else None,
+            (start, end),
+        )
+        shown = rows[:SHOWN]
+        made = acts.lines(db, shown, users.names(db, {r.actor_id for r in shown}))
+    return made, audit_api.cursor(shown[-1].id) if len(rows) > SHOWN else None, ""
+
+
+def _settings(settings: Settings) -> list[dict[str, Any]]:
+    """Every setting in force with its origin; what is secret only says whether it is set."""
+    try:
+        origins = {o.variable: o.origin for o in load_settings()[1]}
+    except SettingsError:  # the environment has changed since the start
+        origins = {}
+    rows = []
+    for name, field in Settings.model_fields.items():
+        value = getattr(settings, name)
+        variable = PREFIX + name.upper()
+        if name == "database_url":
+            from sqlalchemy.engine import make_url
+
+            value = make_url(settings.database).render_as_string(hide_password=True)
+        elif field.repr is False or name.endswith(("_password", "_secret")):
+            value = _("(set)") if value else ""
+        default = field.get_default(call_default_factory=True)
+        rows.append(
+            {
+                "variable": variable,
+                "value": "" if value is None else str(value),
+                "changed": name != "database_url" and getattr(settings, name) != default,
+                "origin": origins.get(variable, ""),
+                "description": field.description or "",
+            }
+        )
+    return rows
