@@ -19,6 +19,7 @@ POLICY = (
 def register(app: Flask, ctx: Context) -> None:
     """Adds the pages, the translations and the security headers (of every answer, the API's too)."""
     from controller.console import (
+        admin,
         catalogue,
         channel_page,
         language,
@@ -42,6 +43,7 @@ def register(app: Flask, ctx: Context) -> None:
         timeline,
         channel_page,
         catalogue,
+        admin,
     ):
         module.register(app, ctx)
 
