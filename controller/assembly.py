@@ -18,6 +18,7 @@ from controller.fleet.planner import Planner
 from controller.fleet.server import FleetServer
 from controller.fleet.service import FleetService
 from controller.notify import inbox
+from controller.notify.notifier import Notifier
 from controller.retention import Nightly
 from controller.settings import Settings
 from controller.store.session import Store
@@ -29,6 +30,7 @@ class Parts:
 
     fleet: FleetServer
     nightly: Nightly
+    notifier: Notifier
     context: Context
 
 
@@ -93,4 +95,4 @@ def assemble(settings: Settings, store: Store, hosts: list[str], dialled: Callab
         logs=logs,
         ca=ca,
     )
-    return Parts(fleet, Nightly(store, log_store, settings, wall_ms), context)
+    return Parts(fleet, Nightly(store, log_store, settings, wall_ms), Notifier(context), context)

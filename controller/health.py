@@ -15,8 +15,9 @@ from sqlalchemy.exc import SQLAlchemyError
 from controller.api import auth
 from controller.context import Context
 from controller.errors import Forbidden
+from controller.notify import trouble
 from controller.rights import may
-from controller.store import migrate
+from controller.store import migrate, outbox
 from controller.store.tables import Channel, Leader, Node, Reservation
 
 PHASES = ["off", "draining", "stopping", "freeing", "loading", "ready", "retry_wait", "blocked", "unknown"]
@@ -37,6 +38,7 @@ def register(app: Flask, ctx: Context) -> None:
     def readyz() -> ResponseReturnValue:
         problems = not_ready(ctx)
         body = {"status": "not ready" if problems else "ready", "problems": problems}
+        body["warnings"] = [] if problems else _warnings(ctx)
         return jsonify(body), 503 if problems else 200
 
     @app.get("/metrics")
@@ -72,6 +74,17 @@ def not_ready(ctx: Context) -> list[str]:
     return []
 
 
+def _warnings(ctx: Context) -> list[str]:
+    """What does not keep the controller from its work, and should be looked at; without names or addresses."""
+    failing: dict[str, int] = {}
+    for problem in trouble.state(ctx, ctx.clock())["problems"]:
+        failing[problem["way"]] = failing.get(problem["way"], 0) + problem["messages"]
+    return [
+        f"{count} messages by {way} do not get through; slotserve notifications delivery tells administrators why"
+        for way, count in failing.items()
+    ]
+
+
 def _from_here() -> bool:
     """On loopback, and not passed on by a proxy that stands there."""
     proxied = "X-Forwarded-For" in request.headers or "Forwarded" in request.headers
@@ -92,6 +105,7 @@ class _Figures(Collector):
                 select(Node.name, Channel.name).join(Node).where(Node.removed_at.is_(None), Channel.gone_at.is_(None))
             ).all()
             statuses = session.execute(select(Reservation.status, func.count()).group_by(Reservation.status)).all()
+            messages, oldest = outbox.counts(session), outbox.oldest_waiting(session)
         online = GaugeMetricFamily("slotserve_node_online", "1 while the node is connected", labels=["node"])
         for name in nodes:
             online.add_metric([name], float(ctx.live.node(name).online))
@@ -114,6 +128,12 @@ class _Figures(Collector):
         for status, count in statuses:
             kept.add_metric([status], count)
         yield kept
+        outside = GaugeMetricFamily("slotserve_messages", "Messages outside that wait or were given up", labels=["state"])
+        for state, count in messages.items():
+            outside.add_metric([state], count)
+        yield outside
+        age = 0.0 if oldest is None else max(0, ctx.clock() - oldest) / 1000
+        yield GaugeMetricFamily("slotserve_messages_oldest_seconds", "Age of the oldest message that waits", value=age)
         yield GaugeMetricFamily("slotserve_leader", "1 while this controller plans", value=float(ctx.leads()))
         looked = ctx.plan_looked_at()
         if looked is not None:

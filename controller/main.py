@@ -110,8 +110,10 @@ def _run(settings: Settings, store: Store, listen: dict[str, Any]) -> int:
         app = create_app(parts.context)
         shared_secrets.remember(store, settings.state_dir)
         parts.nightly.start()
+        parts.notifier.start()
         return _serve_web(app, settings, listen, parts.fleet)
     finally:
+        parts.notifier.stop()
         parts.nightly.stop()
         parts.fleet.stop()
 

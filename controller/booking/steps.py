@@ -132,10 +132,10 @@ def write(
         return
     name = place.full_name if place else "a channel that is gone"
     text = f"{actor.name} has {_WORDS.get(act, 'changed')} your booking on {name}{': ' + reason if reason else '.'}"
-    inbox.acted_for(session, row, actor.id, _KINDS.get(act, act), text, now)
+    inbox.acted_for(session, row, actor.id, _KINDS.get(act, act), text, now, before)
     if row.holder_id != old_holder:
         text = f"{actor.name} has given your booking on {name} to somebody else{': ' + reason if reason else '.'}"
-        inbox.notify(session, f"given:{row.id}:{row.version}", [old_holder], "changed", row.id, text, now)
+        inbox.given(session, row, old_holder, actor.id, text, now)
 
 
 def done(

@@ -238,8 +238,18 @@ def _controller(app: App) -> Iterator[Check]:
                 told = sentence.failure(app, item) or (item.get("detail") or "" if item["phase"] == "blocked" else "")
                 if told:
                     yield Check(f"channel {item['node']}/{item['name']}", told)
+            if me["role"] == "admin":
+                yield from _messages(client.get("/notifications/delivery"))
     except Refused as err:
         yield Check("controller", err.message)
+
+
+def _messages(said: dict[str, Any]) -> Iterator[Check]:
+    """Mail, webhooks and chat services that do not take what is sent."""
+    if not said["problems"]:
+        yield Check(f"messages: {said['waiting']} wait to be sent")
+    for problem in said["problems"]:
+        yield Check(f"messages by {problem['way']} to {problem['to'] or 'a target that is gone'}", problem["error"])
 
 
 def _node(app: App, node: dict[str, Any]) -> Check:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from sqlalchemy import select, text, update
 from sqlalchemy.orm import Session
 
+from controller.notify import inbox
 from controller.scheduling.types import Millis
 from controller.store.guard import changed
 from controller.store.launches import Launch
@@ -114,6 +115,8 @@ def _end(session: Session, booking: str, status: str, end: Millis) -> None:
     )
     if changed(session, statement):
         log.info("window over reservation=%s status=%s", booking, values["status"])
+        if status == "pending":
+            inbox.expired(session, booking, end)
 
 
 def _bookings(session: Session, write: ChannelWrite) -> bool:

@@ -47,6 +47,9 @@ class Event:
     reservation_id: str
     category: str
     reason: str
+    model: str = ""
+    preset: str | None = None
+    detail: str = ""  # the engine's own first error line
 
 
 class Records:
@@ -221,6 +224,9 @@ class Records:
                     reservation_id=event.reservation_id,
                     category=event.failure.category,
                     reason=event.failure.reason,
+                    model=event.failure.model,
+                    preset=event.failure.preset if event.failure.HasField("preset") else None,
+                    detail=event.failure.detail,
                 ),
             )
 
