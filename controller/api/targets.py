@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import secrets
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
@@ -16,7 +15,7 @@ from controller.notify import delivery
 from controller.notify.kinds import KINDS, SHARED, TROUBLE
 from controller.notify.language import LANGUAGES, zone_of
 from controller.notify.ways import chat, webhook
-from controller.notify.ways.message import NotDelivered, Refused
+from controller.notify.ways.message import NotDelivered
 from controller.rights import Owned
 from controller.store import audit, outbox, targets, users
 from controller.store.tables import NotificationTarget, Outbox, new_id
@@ -24,7 +23,6 @@ from controller.store.users import clean_name
 from controller.times import text_of
 
 MOST_OWN, MOST_SHARED = 10, 50
-_ADDRESS = re.compile(r"\b[a-z][a-z0-9+.-]*://\S+", re.I)
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 Url = Annotated[str, Field(min_length=1, max_length=2000)]
 Kinds = Annotated[list[str], Field(max_length=100, description="Of notices; empty: all")]
@@ -184,15 +182,9 @@ def _url(call: Call, way: str, url: str, owner: str | None) -> str:
             parts = webhook.checked(url)
             if not private:
                 webhook.public(parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80))
-    except Refused as err:
-        raise Invalid.field("url", _without_address(str(err))) from None
-    except NotDelivered as err:  # not known at present: that may change
-        raise Invalid.field("url", _without_address(str(err))) from None
+    except NotDelivered as err:
+        raise Invalid.field("url", str(err)) from None
     return url
-
-
-def _without_address(text: str) -> str:
-    return _ADDRESS.sub(lambda m: f"{m[0].partition('://')[0]}://…", text)
 
 
 def _kinds(kinds: list[str], shared: bool) -> list[str]:
