@@ -6,6 +6,8 @@ from pathlib import Path
 
 from babel.messages.extract import extract_from_file
 
+from controller.console.spoken import MARKED
+
 CONTROLLER = Path(__file__).parents[1] / "controller"
 KEYWORDS = {"_": None, "gettext": None, "ngettext": (1, 2), "N_": None, "raw": None}
 
@@ -13,7 +15,8 @@ KEYWORDS = {"_": None, "gettext": None, "ngettext": (1, 2), "N_": None, "raw": N
 def texts() -> set[str | tuple[str, str]]:
     """Message ids; (singular, plural) where a text has two forms."""
     found: set[str | tuple[str, str]] = set()
-    for path in [*(CONTROLLER / "console").glob("*.py"), CONTROLLER / "words.py"]:
+    rules = [CONTROLLER / "scheduling" / f"{name}.py" for name in MARKED]
+    for path in [*(CONTROLLER / "console").glob("*.py"), CONTROLLER / "words.py", *rules]:
         found.update(m[1] for m in extract_from_file("python", path, KEYWORDS) if m[1])
     options = {"trimmed": "false", "newstyle_gettext": "true"}
     for path in (CONTROLLER / "console" / "templates").rglob("*.html"):

@@ -20,6 +20,8 @@ def register(app: Flask, ctx: Context) -> None:
     """Adds the pages, the translations and the security headers (of every answer, the API's too)."""
     from controller.console import (
         admin,
+        approvals,
+        bookings,
         catalogue,
         channel_page,
         language,
@@ -29,6 +31,7 @@ def register(app: Flask, ctx: Context) -> None:
         pages,
         password,
         shell,
+        spoken,
         timeline,
     )
 
@@ -41,6 +44,9 @@ def register(app: Flask, ctx: Context) -> None:
         password,
         logpage,
         timeline,
+        bookings,
+        approvals,
+        spoken,
         channel_page,
         catalogue,
         admin,

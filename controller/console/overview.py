@@ -50,6 +50,9 @@ class Booking:
     may_log: bool
     base_url: str
     loads_at: int | None = None
+    invited: bool = False
+    series: bool = False
+    maintenance: bool = False
 
 
 @dataclass(slots=True)
@@ -126,6 +129,7 @@ class Overview:
     nodes: list[NodeView]
     yours: list[Booking]
     today: list[Booking]
+    by_channel: dict[str, list[Booking]] = field(default_factory=dict)
 
     @property
     def rows(self) -> list[Row]:
@@ -135,13 +139,15 @@ class Overview:
         return sum(group in row.groups.split() for row in self.rows)
 
 
-def build(ctx: Context, actor: Actor, now: int, zone: tzinfo) -> Overview:
-    """The overview as `actor` may see it."""
+def build(ctx: Context, actor: Actor, now: int, zone: tzinfo, only: tuple[str, str] | None = None) -> Overview:
+    """The overview as `actor` may see it; `only` = (node, channel): nothing but that one."""
     day = show.moment(now, zone).replace(hour=0, minute=0, second=0, microsecond=0)
     midnight = [round(d.timestamp() * 1000) for d in (day, day + timedelta(days=1))]
     with ctx.store.read() as db:
-        rows = channels.page(db, 5000)
-        states = {c.id: c for n in snapshot.read_nodes(db, ctx.live, ctx.settings, now) for c in n.channels}
+        found = channels.find(db, *only) if only else None
+        rows = channels.page(db, 5000) if only is None else [found] if found else []
+        node_ids = None if only is None else {n.id for _, n in rows} or {""}
+        states = {c.id: c for n in snapshot.read_nodes(db, ctx.live, ctx.settings, now, node_ids) for c in n.channels}
         held = reservations.holding_in(db, [c.id for c, _ in rows], now, now + AHEAD_MS)
         today = reservations.page(db, now, MAX_BOOKINGS, start=midnight[0], end=midnight[1])
         names = _names(db, [*held, *today], [c for c, _ in rows])
@@ -166,7 +172,13 @@ def build(ctx: Context, actor: Actor, now: int, zone: tzinfo) -> Overview:
         if r.status in ("pending", "approved", "finished", "ended_early") and r.channel_id in shape.full_names
     ]
     return Overview(
-        now, _until(states, held, now), zone, list(views.values()), yours, [shape.booking(r, {}) for r in shown]
+        now,
+        _until(states, held, now),
+        zone,
+        list(views.values()),
+        yours,
+        [shape.booking(r, {}) for r in shown],
+        {shape.full_names[i]: bookings for i, bookings in by_channel.items()},
     )
 
 
@@ -206,6 +218,9 @@ class _Shaper:
             bool(may(self._actor, "channel.log", row)),
             self._base_urls.get(row.channel_id, ""),
             self._loads_at(row, states.get(row.channel_id)),
+            self._actor.id in row.participants,
+            row.series_id is not None,
+            row.maintenance,
         )
 
     def _loads_at(self, row: Reservation, state: snapshot.ChannelState | None) -> int | None:

@@ -10,7 +10,7 @@ from flask.typing import ResponseReturnValue
 from flask_babel import get_locale
 from flask_babel import gettext as _
 
-from controller.console import assets, language, live, overview, shell, show
+from controller.console import assets, calls, language, live, nav, overview, shell, show, spoken
 from controller.console.signed_in import actor_of, person
 from controller.context import Context
 from controller.words import CATEGORIES, STATUSES
@@ -27,6 +27,9 @@ def register(app: Flask, ctx: Context) -> None:
         static=assets.url,
         styles=assets.STYLES,
         curl=show.curl,
+        snippets=calls.snippets,
+        spoken=spoken.spoken,
+        there=nav.there,
         raw=lambda text: _(text),  # for the script, which fills in %(…)s itself
     )
     app.jinja_loader = _loader()

@@ -115,6 +115,11 @@ def curl(base_url: str, model: str, preset: str | None) -> str:
     return " \\\n  ".join(lines)
 
 
+def quoted(text: str) -> str:
+    """A word for a shell."""
+    return shlex.quote(text)
+
+
 def beyond(reason: str, cause: str) -> str:
     """The reason without the cause that stands before it already."""
     if reason.lower().startswith(cause.lower()):

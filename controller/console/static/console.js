@@ -134,7 +134,8 @@
 
   // data-copy="#id" or nothing: the code that stands in the same box
   async function copy(button) {
-    const from = button.dataset.copy ? $(button.dataset.copy) : $('pre:not([hidden] pre)', button.closest('.card, .codebox, article, section') ?? document);
+    const box = button.closest('[data-howto], .codebox, .card, article, section') ?? document;
+    const from = button.dataset.copy ? $(button.dataset.copy) : $$('pre, code', box).find(x => x.localName === 'pre' && !x.closest('[hidden]')) ?? $('code', box);
     try { await navigator.clipboard.writeText(from.textContent); toast(T('Copied')); }
     catch { // no permission, or no https: select it, so that one key does it
       getSelection().selectAllChildren(from);
@@ -142,17 +143,39 @@
     }
   }
 
+  // The question before what cannot be undone; with a reason where somebody else's booking is touched, and for a repeated
+  // one which of them. Answers null, or {reason, scope}.
+  function sure(words, act, { why = false, series = false } = {}) {
+    const dlg = $('#sure'), reason = $('#sure-reason');
+    $('[data-words]', dlg).textContent = words;
+    $('[data-sure-yes]', dlg).textContent = act;
+    $('[data-sure-reason]', dlg).hidden = !why;
+    $('[data-sure-scope]', dlg).hidden = !series;
+    reason.value = '';
+    reason.required = why;
+    dlg.returnValue = '';
+    dlg.showModal();
+    return new Promise(done => dlg.addEventListener('close', () => done(dlg.returnValue === 'yes' ? { ...(why ? { reason: reason.value } : {}), ...(series ? { scope: $('[name=scope]:checked', dlg).value } : {}) } : null), { once: true }));
+  }
+  addEventListener('click', e => { if (e.target.closest?.('[data-sure-no]')) $('#sure').close(''); });
+
   async function act(button) {
-    const { do: what, id, channel, minutes } = button.dataset;
-    if (what === 'end' && !confirm(T('SureEnd'))) return;
+    const { do: what, id, channel, minutes, to, version } = button.dataset, why = 'why' in button.dataset, series = 'series' in button.dataset;
+    let more = {};
+    if (what === 'end' || why || series) {
+      more = await sure(why ? T('SureWhy') : series ? T('SureSeries') : T('SureEnd'), button.textContent.trim(), { why, series });
+      if (!more) return;
+    }
     button.disabled = true;
     try {
       if (what === 'retry') { await call('POST', `/channels/${channel.split('/').map(encodeURIComponent).join('/')}/retry`, {}); toast(T('Retrying')); }
       else {
-        const told = await call('POST', `/reservations/${encodeURIComponent(id)}/${what}`, what === 'extend' ? { minutes: Number(minutes) } : {});
-        toast(what === 'extend' ? fill(T('Extended'), { time: clock(Date.parse(told.ends_at)) }) : T(what === 'end' ? 'Ended' : 'Cancelled'));
+        const wish = what === 'extend' ? to ? { ends_at: new Date(Number(to)).toISOString(), ...(version ? { version: Number(version) } : {}) } : { minutes: Number(minutes) } : {};
+        const told = await call('POST', `/reservations/${encodeURIComponent(id)}/${what}`, { ...wish, ...more });
+        if (what === 'extend') toast(fill(T('Extended'), { time: window.slotserve.moment(Date.parse(told.ends_at)) }));
+        else toast(T(what === 'end' ? 'Ended' : 'Cancelled'));
       }
-    } catch (err) { toast(fill(T('Failed'), { why: err.message }), false); }
+    } catch (err) { toast(fill(T('Failed'), { why: window.slotserve.booking?.refusal(err) ?? err.message }), false); }
     button.disabled = false;
     poll();
   }
@@ -172,7 +195,7 @@
     for (const m of $$('details.menu[open]')) { m.open = false; $('summary', m).focus(); }
   });
   document.addEventListener('visibilitychange', () => { if (!document.hidden) poll(); });
-  Object.assign(window.slotserve, { $, $$, T, fill, now, duration, toast, call, poll, hold });
+  Object.assign(window.slotserve, { $, $$, T, fill, now, duration, toast, call, poll, hold, sure });
   setInterval(tick, 1000);
   tick();
   if (body.dataset.me) timer = setTimeout(poll, EVERY);
