@@ -18,7 +18,7 @@ from controller.scheduling.types import ChannelInput, Millis, Override, Reservat
 from controller.settings import Settings
 from controller.store import tables
 from controller.store.launches import Catalogue, Launch, disk_read_mbps, read_catalogue
-from controller.store.tables import HOLDING, Channel, Node, User
+from controller.store.tables import Channel, Node, User, holding
 
 
 @dataclass(slots=True)
@@ -256,7 +256,7 @@ def _bookings(session: Session, mine: Any) -> dict[str, list[Row[Any]]]:
         )
         .join(Channel.__table__, Channel.__table__.c.id == r.channel_id)
         .outerjoin(User.__table__, User.__table__.c.id == r.holder_id)
-        .where(mine, r.status.in_(HOLDING))
+        .where(mine, holding(r.status))
         .order_by(r.channel_id, r.starts_at)
     )
     found: dict[str, list[Any]] = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlalchemy import and_, or_, select, tuple_
 from sqlalchemy.orm import Session
 
-from controller.store.tables import HOLDING, Channel, Node, Preset, Reservation
+from controller.store.tables import Channel, Node, Preset, Reservation, holding
 
 
 def get(session: Session, preset_id: str) -> Preset | None:
@@ -56,7 +56,7 @@ def uses(session: Session, row: Preset, now: int) -> list[str]:
     where = select(Node.name, Channel.name).join(Node).where(Node.removed_at.is_(None), or_(default, override))
     found = [f"channel {node}/{name}" for node, name in session.execute(where.order_by(Node.name, Channel.name))]
     held = select(Reservation.id).where(
-        Reservation.status.in_(HOLDING),
+        holding(Reservation.status),
         Reservation.ends_at > now,
         Reservation.model == row.model,
         Reservation.preset == row.name,

@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from controller.errors import Conflict
 from controller.store.guard import changed
-from controller.store.tables import HOLDING, Reservation
+from controller.store.tables import HOLDING, Reservation, holding
 
 STATUSES = ("pending", "approved", "rejected", "expired", "cancelled", "ended_early", "finished")
 
@@ -50,7 +50,7 @@ def holding_in(
         select(Reservation)
         .where(
             Reservation.channel_id.in_(list(channel_ids)),
-            Reservation.status.in_(HOLDING),
+            holding(Reservation.status),
             Reservation.starts_at < end,
             Reservation.ends_at > start,
         )
@@ -102,7 +102,7 @@ def of_person(session: Session, user_id: str, now: int) -> list[Reservation]:
     return list(
         session.scalars(
             select(Reservation)
-            .where(Reservation.holder_id == user_id, Reservation.status.in_(HOLDING), Reservation.ends_at > now)
+            .where(Reservation.holder_id == user_id, holding(Reservation.status), Reservation.ends_at > now)
             .order_by(Reservation.starts_at)
         )
     )

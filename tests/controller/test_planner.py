@@ -305,10 +305,10 @@ def test_somebody_was_faster(world, monkeypatch) -> None:
     generation = world.generation()
     real = planner_store.apply
 
-    def late(store, writes):
+    def late(store, writes, epoch):
         monkeypatch.undo()
         world.set(Reservation, "r1", touch=False, version=2, ends_at=START + 1_300_000)
-        return real(store, writes)
+        return real(store, writes, epoch)
 
     monkeypatch.setattr(planner_store, "apply", late)
     assert world.look(420)[0] == ("D", "default"), "still the old plan"

@@ -129,6 +129,10 @@ def upgrade() -> None:
     op.add_column('reservations', sa.Column('maintenance', sa.Boolean(), server_default=sa.text('false'), nullable=False))
     op.add_column('reservations', sa.Column('problem', sa.Text(), server_default='', nullable=False))
     op.create_index(op.f('ix_reservations_series_id'), 'reservations', ['series_id'], unique=False)
+    op.drop_index('ix_reservations_status', 'reservations')
+    holding = sa.text("status IN ('pending', 'approved')")
+    op.create_index('reservations_holding', 'reservations', ['channel_id', 'starts_at', 'ends_at'],
+                    sqlite_where=holding, postgresql_where=holding)
     op.add_column('users', sa.Column('subject', sa.Text(), nullable=True))
     op.add_column('users', sa.Column('notify', sa.JSON(), server_default='{}', nullable=False))
     op.add_column('users', sa.Column('password_temporary', sa.Boolean(), server_default=sa.text('false'), nullable=False))
