@@ -128,7 +128,9 @@ class _Figures(Collector):
         for status, count in statuses:
             kept.add_metric([status], count)
         yield kept
-        outside = GaugeMetricFamily("slotserve_messages", "Messages outside that wait or were given up", labels=["state"])
+        outside = GaugeMetricFamily(
+            "slotserve_messages", "Messages outside that wait or were given up", labels=["state"]
+        )
         for state, count in messages.items():
             outside.add_metric([state], count)
         yield outside
