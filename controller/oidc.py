@@ -13,11 +13,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, cast
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import quote_plus, urlencode, urlsplit
 
 import httpx
-from authlib.integrations.base_client.errors import OAuthError
-from authlib.integrations.httpx_client import OAuth2Client
+from authlib.oauth2.rfc6749.parameters import prepare_grant_uri
+from authlib.oauth2.rfc7636 import create_s256_code_challenge
 from authlib.oidc.core import CodeIDToken
 from joserfc import jwt
 from joserfc.errors import InvalidKeyIdError, JoseError
@@ -62,23 +62,28 @@ class Provider:
 
     def begin(self, redirect_uri: str) -> Begun:
         """Raises OidcError("down")."""
-        metadata = self.metadata()
-        nonce, verifier = secrets.token_urlsafe(24), secrets.token_urlsafe(48)
-        with self._client(metadata, redirect_uri) as client:
-            url, state = client.create_authorization_url(
-                metadata["authorization_endpoint"], nonce=nonce, code_verifier=verifier
-            )
+        place = self.metadata()["authorization_endpoint"]
+        state, nonce, verifier = (secrets.token_urlsafe(n) for n in (24, 24, 48))
+        url = prepare_grant_uri(
+            place,
+            self._settings.oidc_client_id,
+            "code",
+            redirect_uri,
+            self._settings.oidc_scopes,
+            state,
+            nonce=nonce,
+            code_challenge=create_s256_code_challenge(verifier),
+            code_challenge_method="S256",
+        )
         return Begun(url, state, nonce, verifier)
 
     def finish(self, code: str, begun: Begun, redirect_uri: str, now: float) -> dict[str, Any]:
         """The claims of who has signed in; `now` in seconds. Raises OidcError ("down", "refused", "token")."""
         metadata = self.metadata()
-        with self._client(metadata, redirect_uri) as client, _talking():
-            token = client.fetch_token(metadata["token_endpoint"], code=code, code_verifier=begun.verifier)
-            if not isinstance(token.get("id_token"), str):
-                raise OidcError("token", "the provider sent no ID token")
+        with _talking(), self._client(metadata["token_endpoint"]) as client:
+            token = self._token(client, metadata, code, begun, redirect_uri)
             claims = self._verified(token, begun.nonce, metadata, now)
-            return self._completed(client, claims, metadata)
+            return self._completed(client, token, claims, metadata)
 
     def logout_url(self, back_to: str) -> str | None:
         """Where a person ends their session at the provider, where it has said so; asks nobody."""
@@ -102,6 +107,31 @@ class Provider:
                     raise OidcError("down", f"{issuer} does not say its {', '.join(missing)}")
                 self._metadata = (time.monotonic(), found)
             return self._metadata[1]
+
+    def _token(
+        self, client: httpx.Client, metadata: dict[str, Any], code: str, begun: Begun, redirect_uri: str
+    ) -> dict[str, Any]:
+        """What the provider gives for the code."""
+        name, secret = self._settings.oidc_client_id, self._settings.oidc_client_secret
+        form = {
+            "grant_type": "authorization_code",
+            "code": code,
+            "redirect_uri": redirect_uri,
+            "code_verifier": begun.verifier,
+        }
+        ways = metadata.get("token_endpoint_auth_methods_supported") or ["client_secret_basic"]
+        basic = secret and "client_secret_basic" in ways
+        if not basic:
+            form |= {"client_id": name, **({"client_secret": secret} if secret else {})}
+        auth = httpx.BasicAuth(quote_plus(name), quote_plus(secret)) if basic else httpx.USE_CLIENT_DEFAULT
+        answer = client.post(metadata["token_endpoint"], data=form, auth=auth)
+        said = answer.json()
+        if isinstance(said, dict) and "error" in said:
+            raise OidcError("refused", f"{said['error']} {said.get('error_description', '')}"[:500].strip())
+        answer.raise_for_status()
+        if not isinstance(said, dict) or not isinstance(said.get("id_token"), str):
+            raise OidcError("token", "the provider sent no ID token")
+        return said
 
     def _verified(self, token: dict[str, Any], nonce: str, metadata: dict[str, Any], now: float) -> dict[str, Any]:
         """The claims of an ID token that is what it must be."""
@@ -131,13 +161,16 @@ class Provider:
             raise OidcError("token", "ID token: sub is no text")
         return dict(claims)
 
-    def _completed(self, client: OAuth2Client, claims: dict[str, Any], metadata: dict[str, Any]) -> dict[str, Any]:
+    def _completed(
+        self, client: httpx.Client, token: dict[str, Any], claims: dict[str, Any], metadata: dict[str, Any]
+    ) -> dict[str, Any]:
         """With what only the user-info endpoint tells; what the ID token says wins."""
         place = metadata.get("userinfo_endpoint")
         wanted = ("email", self._settings.oidc_name_claim, self._settings.oidc_groups_claim.split(".")[0])
-        if not place or all(name in claims for name in wanted):
+        access = token.get("access_token")
+        if not place or not isinstance(access, str) or all(name in claims for name in wanted):
             return claims
-        answer = client.get(place)
+        answer = client.get(place, headers={"Authorization": f"Bearer {access}"})
         answer.raise_for_status()
         more = answer.json()
         if not isinstance(more, dict) or more.get("sub") != claims["sub"]:
@@ -155,7 +188,7 @@ class Provider:
             return self._keys[1]
 
     def _get(self, url: str) -> dict[str, Any]:
-        with _talking(), httpx.Client(timeout=TIMEOUT, transport=self._transport, trust_env=_outside(url)) as client:
+        with _talking(), self._client(url) as client:
             answer = client.get(url, follow_redirects=True)
             answer.raise_for_status()
             found = answer.json()
@@ -163,24 +196,12 @@ class Provider:
             raise OidcError("down", f"{url} does not answer with a JSON object")
         return found
 
-    def _client(self, metadata: dict[str, Any], redirect_uri: str) -> OAuth2Client:
-        secret = self._settings.oidc_client_secret
-        ways = metadata.get("token_endpoint_auth_methods_supported") or ["client_secret_basic"]
-        way = "none" if not secret else next((w for w in _WAYS if w in ways), "client_secret_basic")
-        return OAuth2Client(
-            client_id=self._settings.oidc_client_id,
-            client_secret=secret or None,
-            token_endpoint_auth_method=way,
-            scope=self._settings.oidc_scopes,
-            redirect_uri=redirect_uri,
-            code_challenge_method="S256",
-            timeout=TIMEOUT,
-            transport=self._transport,
-            trust_env=_outside(self._settings.oidc_issuer),
-        )
+    def _client(self, url: str) -> httpx.Client:
+        """A proxy of the environment is not for this machine."""
+        outside = urlsplit(url).hostname not in ("127.0.0.1", "localhost", "::1")
+        return httpx.Client(timeout=TIMEOUT, transport=self._transport, trust_env=outside)
 
 
-_WAYS = ("client_secret_basic", "client_secret_post")
 _MAKING = threading.Lock()
 
 
@@ -203,12 +224,5 @@ def _talking() -> Iterator[None]:
     """What can go wrong on the way, as an OidcError."""
     try:
         yield
-    except OAuthError as err:
-        raise OidcError("refused", f"the provider refused the sign-in: {err.error} {err.description or ''}") from err
     except (httpx.HTTPError, httpx.InvalidURL, ValueError) as err:
         raise OidcError("down", f"the provider does not answer as it should: {err or type(err).__name__}") from err
-
-
-def _outside(url: str) -> bool:
-    """A proxy of the environment is not for this machine."""
-    return urlsplit(url).hostname not in ("127.0.0.1", "localhost", "::1")

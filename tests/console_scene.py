@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -14,10 +15,11 @@ from controller import sessions
 from controller.context import Context
 from controller.fleet.live import Live, LiveChannel, LiveFailure, LiveGpu
 from controller.settings import Settings
-from controller.store import keys, migrate, users
+from controller.store import keys, users
 from controller.store.session import Store
 from controller.store.tables import Channel, Node, NodeModel, Preset, Reservation
 from controller.web import create_app
+from tests.parts import migrated_sqlite
 
 GB = 10**9
 PASSWORD = "correct horse"
@@ -57,8 +59,8 @@ class Scene:
 
 def scene(folder: Path, **settings: Any) -> Scene:
     """The application with the whole scene."""
+    shutil.copy(migrated_sqlite(), folder / "scene.db")
     store = Store(f"sqlite:///{folder / 'scene.db'}")
-    migrate.upgrade(store)
     live = Live()
     made: list[Scene] = []
     ctx = Context(Settings(state_dir=folder, **settings), store, live, clock=lambda: made[0].now)
