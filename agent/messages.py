@@ -41,6 +41,7 @@ def model(found: FoundModel, facts: Facts) -> types_pb2.Model:
         quantisation=facts.quantisation,
         parameters=facts.parameters,
         projector=found.projector,
+        rotating_disk=found.rotating_disk,
     )
 
 

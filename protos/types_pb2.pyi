@@ -166,7 +166,7 @@ class DeclaredChannel(_message.Message):
     def __init__(self, name: _Optional[str] = ..., gpu_uuids: _Optional[_Iterable[str]] = ..., engines: _Optional[_Iterable[str]] = ..., gpu_memory_bytes: _Optional[int] = ...) -> None: ...
 
 class Model(_message.Message):
-    __slots__ = ("name", "path", "size_bytes", "format", "incomplete", "detail", "channels", "architecture", "context_length", "quantisation", "parameters", "projector")
+    __slots__ = ("name", "path", "size_bytes", "format", "incomplete", "detail", "channels", "architecture", "context_length", "quantisation", "parameters", "projector", "rotating_disk")
     NAME_FIELD_NUMBER: _ClassVar[int]
     PATH_FIELD_NUMBER: _ClassVar[int]
     SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
@@ -179,6 +179,7 @@ class Model(_message.Message):
     QUANTISATION_FIELD_NUMBER: _ClassVar[int]
     PARAMETERS_FIELD_NUMBER: _ClassVar[int]
     PROJECTOR_FIELD_NUMBER: _ClassVar[int]
+    ROTATING_DISK_FIELD_NUMBER: _ClassVar[int]
     name: str
     path: str
     size_bytes: int
@@ -191,7 +192,8 @@ class Model(_message.Message):
     quantisation: str
     parameters: int
     projector: str
-    def __init__(self, name: _Optional[str] = ..., path: _Optional[str] = ..., size_bytes: _Optional[int] = ..., format: _Optional[str] = ..., incomplete: _Optional[bool] = ..., detail: _Optional[str] = ..., channels: _Optional[_Iterable[str]] = ..., architecture: _Optional[str] = ..., context_length: _Optional[int] = ..., quantisation: _Optional[str] = ..., parameters: _Optional[int] = ..., projector: _Optional[str] = ...) -> None: ...
+    rotating_disk: bool
+    def __init__(self, name: _Optional[str] = ..., path: _Optional[str] = ..., size_bytes: _Optional[int] = ..., format: _Optional[str] = ..., incomplete: _Optional[bool] = ..., detail: _Optional[str] = ..., channels: _Optional[_Iterable[str]] = ..., architecture: _Optional[str] = ..., context_length: _Optional[int] = ..., quantisation: _Optional[str] = ..., parameters: _Optional[int] = ..., projector: _Optional[str] = ..., rotating_disk: _Optional[bool] = ...) -> None: ...
 
 class Failure(_message.Message):
     __slots__ = ("target", "model", "preset", "category", "reason", "count", "since_ms", "last_ms", "retry_at_ms", "episode", "detail")

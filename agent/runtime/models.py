@@ -26,6 +26,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from agent.runtime.disks import rotates
 from agent.settings import ChannelConfig
 
 log = logging.getLogger(__name__)
@@ -46,6 +47,7 @@ class FoundModel:
     detail: str = ""  # why incomplete
     channels: tuple[str, ...] = ()
     projector: str = ""  # the mmproj file that belongs to it
+    rotating_disk: bool = False  # one of its files lies on a disk that rotates
     files: tuple[str, ...] = field(default=(), compare=False)  # all weight files, in order
     stamp: int = field(default=0, compare=False)  # when one of them last changed, ns
 
@@ -55,6 +57,7 @@ class _File:
     path: str
     size: int
     ctime_ns: int
+    device: int = 0
 
 
 @dataclass(slots=True)
@@ -137,9 +140,7 @@ class ModelIndex:
             else:
                 file = folder.files[name]
                 detail = self._head(file)
-                yield FoundModel(
-                    stem, file.path, file.size, "gguf", bool(detail), detail, files=(file.path,), stamp=file.ctime_ns
-                )
+                yield FoundModel(stem, file.path, file.size, "gguf", bool(detail), detail, **_lasting([file]))
         for (name, count), parts in sets.items():
             missing = [n for n in range(1, count + 1) if n not in parts]
             detail = f"part {', '.join(map(str, missing))} of {count} is missing" if missing else ""
@@ -214,7 +215,7 @@ def _read(path: str, problems: dict[str, str]) -> tuple[_Folder, list[str]]:
                     below.append(entry.path)
                 elif entry.is_file():
                     st = entry.stat()
-                    folder.files[entry.name] = _File(entry.path, st.st_size, st.st_ctime_ns)
+                    folder.files[entry.name] = _File(entry.path, st.st_size, st.st_ctime_ns, st.st_dev)
             except OSError:
                 continue  # gone meanwhile, or a link in a circle
     return folder, below
@@ -265,7 +266,11 @@ def _numbered(names: Iterable[str]) -> list[str]:
 
 
 def _lasting(files: list[_File]) -> dict[str, Any]:
-    return {"files": tuple(f.path for f in files), "stamp": max(f.ctime_ns for f in files)}
+    return {
+        "files": tuple(f.path for f in files),
+        "stamp": max(f.ctime_ns for f in files),
+        "rotating_disk": any(rotates(device) for device in {f.device for f in files}),
+    }
 
 
 def _is_text(name: str) -> bool:

@@ -75,6 +75,7 @@ def _shapes(session: Session, call: Call, entries: list[Entry]) -> list[dict[str
                         "incomplete": m.incomplete,
                         "detail": m.detail or None,
                         "seen_at": text_of(m.seen_at),
+                        "rotating_disk": m.rotating_disk,
                         **({"path": m.path} if call.may("node.manage") else {}),
                     }
                     for m, node in entry.held

@@ -11,8 +11,7 @@ import os
 import shutil
 import socket
 import stat
-import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -184,7 +183,7 @@ def _certificates(folder: Path) -> Iterator[Check]:
 
 
 def _engines() -> Iterator[Check]:
-    """Files that engines read before a preset's arguments, and slow disks; on machines that are a node as well."""
+    """Files that engines read before a preset's arguments, on machines that are a node as well."""
     from agent.engines import ENGINES
 
     for engine in ENGINES.values():
@@ -194,36 +193,6 @@ def _engines() -> Iterator[Check]:
                     "this engine reads it before every preset's arguments; what stands there acts on every model here"
                 )
                 yield Check(f"{engine.name}: {file}", text, note=True)
-    node_file = Path(os.environ.get("SLOTSERVE_NODE_FILE") or "/etc/slotserve/node.toml")
-    try:
-        channels = tomllib.loads(node_file.read_text()).get("channels", [])
-        folders = sorted({str(f) for c in channels for f in c.get("model_folders", [])})
-    except FileNotFoundError:
-        return
-    except (OSError, ValueError, AttributeError, TypeError) as err:
-        yield Check(f"node file {node_file}", f"{err}; slotserve-agent check-config says more")
-        return
-    for folder in folders:
-        if rotates(Path(folder)):
-            text = (
-                "lies on a rotating disk, so models load slowly; move them to an SSD "
-                "(the page cache helps only while free memory exceeds the model)"
-            )
-            yield Check(f"models in {folder}", text, note=True)
-
-
-def rotates(folder: Path, sys_block: Path = Path("/sys/dev/block")) -> bool:
-    """Whether a folder's disk says that it rotates; False where that is not known."""
-    try:
-        device = folder.stat().st_dev
-        block = (sys_block / f"{os.major(device)}:{os.minor(device)}").resolve()
-        for place in (block, block.parent):  # a partition's disk is its parent
-            flag = place / "queue" / "rotational"
-            if flag.exists():
-                return flag.read_text().strip() == "1"
-    except OSError:
-        pass
-    return False
 
 
 def _controller(app: App) -> Iterator[Check]:
@@ -238,10 +207,26 @@ def _controller(app: App) -> Iterator[Check]:
                 told = sentence.failure(app, item) or (item.get("detail") or "" if item["phase"] == "blocked" else "")
                 if told:
                     yield Check(f"channel {item['node']}/{item['name']}", told)
+            yield from _slow_disks(client.items("/models"))
             if me["role"] == "admin":
                 yield from _messages(client.get("/notifications/delivery"))
     except Refused as err:
         yield Check("controller", err.message)
+
+
+def _slow_disks(models: Iterable[dict[str, Any]]) -> Iterator[Check]:
+    """Nodes whose models lie on a disk that rotates."""
+    found: dict[str, list[str]] = {}
+    for model in models:
+        for copy in model["copies"]:
+            if copy.get("rotating_disk"):
+                found.setdefault(copy["node"], []).append(model["name"])
+    for node, names in sorted(found.items()):
+        text = (
+            f"{', '.join(names[:3])}{f' and {len(names) - 3} more' if len(names) > 3 else ''} on a rotating disk: it loads "
+            "slowly; move it to an SSD (the page cache helps only while free memory exceeds the model)"
+        )
+        yield Check(f"models of node {node}", text, note=True)
 
 
 def _messages(said: dict[str, Any]) -> Iterator[Check]:

@@ -25,7 +25,7 @@ from protos import fleet_pb2
 # What a node says of a model, by the same name in the protocol and in the table.
 MODEL = (
     *("path", "size_bytes", "format", "incomplete", "detail"),
-    *("architecture", "context_length", "quantisation", "parameters", "projector"),
+    *("architecture", "context_length", "quantisation", "parameters", "projector", "rotating_disk"),
 )
 
 

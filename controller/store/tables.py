@@ -170,6 +170,7 @@ class NodeModel(Base):
     quantisation: Mapped[str] = mapped_column(Text, default="")
     parameters: Mapped[int] = mapped_column(BigInteger, default=0)
     projector: Mapped[str] = mapped_column(Text, default="")  # path of its mmproj file
+    rotating_disk: Mapped[bool] = mapped_column(Boolean, default=False, server_default=text("false"))
     seen_at: Mapped[int] = mapped_column(BigInteger)
     gone_at: Mapped[int | None] = mapped_column(BigInteger)
 

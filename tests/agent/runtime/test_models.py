@@ -9,10 +9,17 @@ from pathlib import Path
 
 import pytest
 
+from agent.runtime import models as models_room
+from agent.runtime.disks import rotates
 from agent.runtime.models import FoundModel, ModelIndex
 from agent.settings import ChannelConfig
 
 HEAD = b"GGUF\x03\0\0\0"
+
+
+@pytest.fixture(autouse=True)
+def still_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(models_room, "rotates", lambda _: False)
 
 
 def put(path: Path, size: int = 100, head: bytes = HEAD) -> Path:
@@ -235,3 +242,37 @@ def test_thousands_of_files_are_quickly_looked_at(tmp_path: Path) -> None:
     begun = time.process_time()
     assert not found.scan()
     assert time.process_time() - begun < 1.0
+
+
+def disk(folder: Path, name: str, flag: str) -> Path:
+    """As /sys shows a disk with one partition."""
+    path = folder / "devices" / name
+    (path / "queue").mkdir(parents=True)
+    (path / "queue" / "rotational").write_text(flag)
+    (path / f"{path.name}1").mkdir()
+    (path / f"{path.name}1" / "partition").write_text("1\n")
+    return path
+
+
+def test_a_disk_that_rotates_is_known_by_its_block_device(tmp_path: Path) -> None:
+    block = tmp_path / "block"
+    block.mkdir()
+    turning, still = disk(tmp_path, "sda", "1\n"), disk(tmp_path, "nvme0n1", "0\n")
+    virtual = disk(tmp_path, "virtio1/block/vda", "1\n")
+    array = tmp_path / "devices" / "dm-0"
+    (array / "slaves").mkdir(parents=True)
+    (array / "slaves" / "sda1").symlink_to(turning / "sda1")
+    cases = [(turning / "sda1", True), (turning, True), (still, False), (still / "nvme0n11", False), (array, True)]
+    for number, (place, expected) in enumerate([*cases, (virtual, False)], 1):
+        (block / f"8:{number}").symlink_to(place)
+        assert rotates(os.makedev(8, number), block) is expected, place
+    assert not rotates(os.makedev(0, 57), block), "a network disk"
+
+
+def test_a_model_on_such_a_disk_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(tmp_path / "a.gguf")
+    found = index(tmp_path)
+    assert not by_name(found)["a"].rotating_disk
+    monkeypatch.setattr(models_room, "rotates", lambda _: True)
+    assert found.scan(), "that is news"
+    assert by_name(found)["a"].rotating_disk

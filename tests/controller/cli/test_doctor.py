@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import json
-import os
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -13,11 +12,12 @@ from typing import Any
 import httpx
 import pytest
 from click.testing import CliRunner, Result
+from sqlalchemy import select
 
 from controller.cli.app import App
-from controller.cli.doctor import rotates
 from controller.cli.main import main
 from controller.fleet.ca import CertificateAuthority
+from controller.store.tables import Node, NodeModel
 from tests.console_scene import Scene, scene
 
 Run = Callable[..., Result]
@@ -99,17 +99,14 @@ def test_doctor_without_a_database_says_what_makes_one(run: Run, tmp_path: Path)
     assert not (tmp_path / "none.db").exists()
 
 
-def test_a_rotating_disk_is_known_by_its_block_device(tmp_path: Path) -> None:
-    device = os.stat(tmp_path).st_dev
-    disk = tmp_path / "devices" / "sda"
-    (disk / "queue").mkdir(parents=True)
-    (disk / "sda1").mkdir()
-    (tmp_path / "block").mkdir()
-    (tmp_path / "block" / f"{os.major(device)}:{os.minor(device)}").symlink_to(disk / "sda1")
-    for flag, slow in (("1\n", True), ("0\n", False)):
-        (disk / "queue" / "rotational").write_text(flag)
-        assert rotates(tmp_path, tmp_path / "block") is slow
-    assert not rotates(tmp_path, tmp_path / "nothing")
+def test_a_model_on_a_rotating_disk_is_noted(run: Run, world: Scene) -> None:
+    with world.store.write() as session:
+        row = session.scalars(select(NodeModel).limit(1)).one()
+        row.rotating_disk = True
+        name, node = row.name, session.get(Node, row.node_id).name
+    (problem,) = [p for what, (_, p) in checks(run("doctor", "--json")).items() if what == f"models of node {node}"]
+    assert name in problem
+    assert "SSD" in problem
 
 
 def test_backup_and_restore_as_commands(run: Run, world: Scene, tmp_path: Path) -> None:
