@@ -12,12 +12,15 @@ from sqlalchemy import func, select
 from controller.api import audit as audit_api
 from controller.api import keys as keys_api
 from controller.api import nodes as nodes_api
+from controller.api import notifications as notices_api
 from controller.api import people as people_api
 from controller.api.route import Page, place
 from controller.console import acts, language
-from controller.console.asking import everything, page
+from controller.console.account import shared_targets
+from controller.console.asking import ask, everything, page
 from controller.context import Context
 from controller.errors import ApiError
+from controller.notify import trouble
 from controller.rights import Actor
 from controller.settings import PREFIX, Settings, SettingsError, load_settings
 from controller.store import audit, users
@@ -29,10 +32,12 @@ PAGES = (
     ("nodes", N_("Nodes")),
     ("users", N_("People")),
     ("keys", N_("Keys")),
+    ("notifications", N_("Notifications")),
     ("audit", N_("Audit")),
     ("settings", N_("Settings")),
 )
 SHOWN = 50
+STATES = ("waiting", "sent", "failed")
 
 
 def register(app: Flask, ctx: Context) -> None:
@@ -62,6 +67,20 @@ def register(app: Flask, ctx: Context) -> None:
         rows = everything(ctx, actor, keys_api.list_keys, keys_api.KeyPage, user="*")
         rows.sort(key=lambda k: (not k["active"], k["user"] or "", k["name"]))
         return show("admin_keys", "keys", keys=rows)
+
+    @page(app, ctx, "/admin/notifications", action="message.see")
+    def messages(actor: Actor) -> ResponseReturnValue:
+        state = request.args.get("state", "")
+        wanted = notices_api.Messages.model_validate({"limit": 100, "state": state if state in STATES else None})
+        return show(
+            "admin_notifications",
+            "notifications",
+            messages=ask(ctx, actor, notices_api.messages, wanted)["items"],
+            state=state if state in STATES else "",
+            problems=trouble.sentences(ask(ctx, actor, notices_api.delivery)),
+            mail=bool(ctx.settings.smtp_host),
+            **shared_targets(ctx, actor),
+        )
 
     @page(app, ctx, "/admin/audit", action="audit.see")
     def trail(actor: Actor) -> ResponseReturnValue:

@@ -103,6 +103,17 @@ def model_name(name: str | None) -> Markup:
     return Markup('<span class="mn" title="{}"><span>{}</span>{}</span>').format(name, name[:cut], tail)
 
 
+_BROWSERS = {"Edg/": "Edge", "OPR/": "Opera", "Firefox/": "Firefox", "Chrome/": "Chrome", "Safari/": "Safari"}
+_SYSTEMS = ("Android", "iPhone", "iPad", "Windows", "Mac OS", "Linux")
+
+
+def browser(agent: str) -> str:
+    """A browser and its system out of what it says of itself; the beginning of it where it is no browser we know."""
+    name = next((called for mark, called in _BROWSERS.items() if mark in agent), "")
+    system = next((s for s in _SYSTEMS if s in agent), "")
+    return ", ".join(filter(None, (name, system))) if name else agent[:60]
+
+
 def curl(base_url: str, model: str, preset: str | None) -> str:
     """A call for a shell; the key comes from its environment, for it is on no page."""
     body = {"model": f"{model}:{preset}" if preset else model, "messages": [{"role": "user", "content": "Hello"}]}
