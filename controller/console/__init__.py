@@ -19,6 +19,7 @@ POLICY = (
 def register(app: Flask, ctx: Context) -> None:
     """Adds the pages, the translations and the security headers (of every answer, the API's too)."""
     from controller.console import (
+        account,
         admin,
         approvals,
         bookings,
@@ -50,6 +51,7 @@ def register(app: Flask, ctx: Context) -> None:
         channel_page,
         catalogue,
         admin,
+        account,
     ):
         module.register(app, ctx)
 
