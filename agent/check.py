@@ -5,8 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 import socket
+from pathlib import Path
 
+from agent.engines import ENGINES
 from agent.gateway.tls import Tls, TlsError
+from agent.runtime.disks import rotates
+from agent.runtime.preflight import engine_config
 from agent.settings import AgentSettings, NodeFile
 
 SOCKET_PATH_BYTES = 107
@@ -20,14 +24,18 @@ def problems(file: NodeFile, settings: AgentSettings) -> list[str]:
         found.append(f"{where}: channels: none is declared, so this node serves nothing")
     for name, engine in file.engines.items():
         program = engine.command[0]
-        if not shutil.which(program):
+        if name not in ENGINES:
+            found.append(f"{where}: engines.{name}: {_unknown(name)}")
+        if not shutil.which(program, path=engine.env.get("PATH")):
             found.append(f"{where}: engines.{name}.command: {program!r} is not a program here")
     for channel in file.channels:
         at = f"{where}: channel {channel.name!r}"
         found += [
             f"{at}: engines: {name!r} has no [engines.{name!r}] section with its command"
+            if name in ENGINES
+            else f"{at}: engines: {_unknown(name)}"
             for name in channel.engines
-            if name not in file.engines
+            if engine_config(name, file.engines) is None
         ]
         for folder in channel.model_folders:
             if not folder.is_dir():
@@ -46,6 +54,43 @@ def problems(file: NodeFile, settings: AgentSettings) -> list[str]:
         except TlsError as err:
             found.append(f"{where}: {err}")
     return found + _gpu_problems(file, where)
+
+
+def notes(file: NodeFile) -> list[str]:
+    """What is allowed, and worth knowing; a sentence each."""
+    found = []
+    used = {name for channel in file.channels for name in channel.engines}
+    if "sglang" in used:
+        found.append(
+            "sglang takes its key from its command line only and listens on a port of this machine: whoever may list "
+            "processes here can call it past the gateway; llama.cpp and vllm get theirs by the environment, on a socket "
+            "of the agent's user"
+        )
+    for name in sorted(used & ENGINES.keys()):
+        found += [
+            f"{path} is read by {name} before every preset's arguments: what stands there acts on every model here"
+            for path in ENGINES[name].system_config_files
+            if Path(path).exists()
+        ]
+    found += [f"engines.{name}: no channel uses it" for name in file.engines if name not in used]
+    for channel in file.channels:
+        if not channel.model_folders:
+            found.append(f"channel {channel.name!r}: model_folders: none, so there is nothing to load")
+        if not channel.gpus:
+            found.append(
+                f"channel {channel.name!r}: gpus: none, so NVIDIA cards are hidden from its engines; it runs on the "
+                "processor, or on what its env names (AMD: HIP_VISIBLE_DEVICES, Vulkan: GGML_VK_VISIBLE_DEVICES)"
+            )
+        found += [
+            f"{folder} lies on a rotating disk: models load slowly from there; move them to an SSD"
+            for folder in channel.model_folders
+            if folder.is_dir() and rotates(folder.stat().st_dev)
+        ]
+    return list(dict.fromkeys(found))
+
+
+def _unknown(name: str) -> str:
+    return f"{name!r} is not an engine that SlotServe can start; there are {', '.join(ENGINES)}"
 
 
 def _listen_problem(listen: str) -> str:

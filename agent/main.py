@@ -137,11 +137,14 @@ def stop_engines() -> None:
 
 @main.command("check-config")
 def check_config() -> None:
-    """Check the node's file and settings; every problem a line (exit status 1 when there is one)."""
-    from agent.check import problems
+    """Check the node's file and settings; every problem a line (exit status 1 when there is one), notes before them."""
+    from agent.check import notes, problems
 
     settings = _settings()
-    found = problems(_node_file(settings), settings)
+    file = _node_file(settings)
+    for note in notes(file):
+        click.echo(f"note: {note}")
+    found = problems(file, settings)
     for problem in found:
         click.echo(problem, err=True)
     if found:

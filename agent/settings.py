@@ -14,6 +14,7 @@ name = "main"
 gpus = ["GPU-3f5b…"]                 # UUIDs or indices; empty: no GPU
 model_folders = ["/srv/models"]
 engines = ["llama.cpp", "vllm"]      # in order of preference
+env = { HIP_VISIBLE_DEVICES = "1" }  # for whatever engine runs here, over the engine's own env
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ class ChannelConfig(BaseModel):
     gpus: list[str | int] = []
     model_folders: list[Path] = []
     engines: list[str] = Field(min_length=1)
+    env: dict[str, str] = {}
 
     @field_validator("name")
     @classmethod

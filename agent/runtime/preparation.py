@@ -136,7 +136,8 @@ class Preparation:
 
     def _prepare(self, engine: Engine, launch: Launch, place: Place) -> Prepared:
         config = self._config(launch.engine)
-        return engine.prepare(config.command, launch.args, launch.env, place, self._inherited, config.env)
+        env = config.env | self.channel.env
+        return engine.prepare(config.command, launch.args, launch.env, place, self._inherited, env)
 
     def _config(self, engine: str) -> EngineConfig:
         config = preflight.engine_config(engine, self.declared)

@@ -105,6 +105,29 @@ def test_check_config_names_every_problem(tmp_path: Path) -> None:
         assert words in said.stderr
 
 
+def test_check_config_notes_what_is_worth_knowing(tmp_path: Path) -> None:
+    path = node_file(tmp_path)
+    more = 'model_folders = []\nengines = ["simulated", "sglang"]\nenv = { HIP_VISIBLE_DEVICES = "0" }\n'
+    engines = f"""
+[engines.sglang]
+command = ["{sys.executable}"]
+[engines.vllm]
+command = ["{sys.executable}"]
+"""
+    path.write_text(path.read_text() + f'[[channels]]\nname = "radeon"\n{more}' + engines)
+    said = run(tmp_path, "check-config")
+    assert (said.returncode, said.stderr) == (0, "")
+    notes = [line for line in said.stdout.splitlines() if line.startswith("note: ")]
+    for words in ("sglang takes its key from its command line", "engines.vllm: no channel uses it",
+                  "'radeon': model_folders: none", "'radeon': gpus: none"):  # fmt: skip
+        assert any(words in note for note in notes), words
+    path.write_text(path.read_text().replace('"simulated", "sglang"', '"llamacpp", "vllm"'))
+    assert (
+        "'llamacpp' is not an engine that SlotServe can start; there are llama.cpp"
+        in run(tmp_path, "check-config").stderr
+    )
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [

@@ -30,6 +30,7 @@ def runtime(
     *,
     driver: Gpus | None = None,
     env: dict[str, str] | None = None,
+    env_of_channel: dict[str, str] | None = None,
     run_dir: Path | None = None,
     **more: Any,
 ) -> ChannelRuntime:
@@ -38,7 +39,13 @@ def runtime(
     models.mkdir(exist_ok=True)
     if not (models / "m.gguf").exists():
         (models / "m.gguf").write_bytes(b"GGUF" + bytes(60))
-    fields = {"name": "main", "model_folders": [models], "engines": ["llama.cpp", "simulated"], **more}
+    fields = {
+        "name": "main",
+        "model_folders": [models],
+        "engines": ["llama.cpp", "simulated"],
+        "env": env_of_channel or {},
+        **more,
+    }
     channel = ChannelConfig.model_validate(fields)
     engines = {"llama.cpp": EngineConfig(command=command or SMALL, env=env or {})}
     node = NodeFile(node="n1", engines=engines, channels=[channel])

@@ -289,6 +289,19 @@ def test_a_full_disk_is_told_in_words(folder: Path, monkeypatch: pytest.MonkeyPa
     asyncio.run(story())
 
 
+def test_the_channels_own_environment_counts_more_than_the_engines(folder: Path) -> None:
+    async def story() -> None:
+        r = runtime(
+            folder, env={"HIP_VISIBLE_DEVICES": "0", "A": "engine"}, env_of_channel={"HIP_VISIBLE_DEVICES": "1"}
+        )
+        p = await start(r)
+        environ = dict(e.decode().partition("=")[::2] for e in proc.environ(p.engine_pid))
+        assert (environ["HIP_VISIBLE_DEVICES"], environ["A"], environ["CUDA_VISIBLE_DEVICES"]) == ("1", "engine", "")
+        assert await r.stop(p, 2.0)
+
+    asyncio.run(story())
+
+
 def test_on_a_full_disk_old_output_makes_room_for_a_start(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def story() -> None:
         r = runtime(folder)
