@@ -11,9 +11,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
+from agent.interfaces import Process
 from agent.runtime import records
+from agent.runtime.probe import served_names
+from controller.cli.demo_parts import write_tiny_gguf
 from tests.agent.runtime.runtimes import end_all, launch, runtime, start, until_ready
 from tests.parts import pid_alive, unix_client
 
@@ -177,5 +181,49 @@ def test_llama_server_is_seen_to_be_alive(llama: Any) -> None:
         finally:
             await vitals.close()
         assert await llama.stop(p, 10.0)
+
+    asyncio.run(story())
+
+
+@pytest.mark.slow
+@pytest.mark.llama_server
+@pytest.mark.timeout(300)
+def test_a_gigabyte_loads_visibly_and_can_be_stopped_meanwhile(llama: Any, folder: Path) -> None:
+    """The loading phase of the real program: it listens at once, says that it loads, is not taken for ready, and goes
+    when it is told to; afterwards the same model loads to its end."""
+    write_tiny_gguf(folder / "models" / "big.gguf", 1024, 24)
+
+    async def health(p: Process) -> int:
+        with unix_client(p.socket, timeout=5) as client:
+            try:
+                return client.get("/health").status_code
+            except httpx.TransportError:
+                return 0  # it does not listen yet
+
+    async def story() -> None:
+        p = await start(llama, "-c", "256", "-np", "1", model="big")
+        while (said := await health(p)) == 0:
+            assert pid_alive(p.engine_pid)
+            await asyncio.sleep(0.005)
+        assert said == 503, "it answers, and is still loading"
+        assert not await llama.probe(p)
+        begun = time.monotonic()
+        assert await llama.stop(p, 20.0)
+        print(f"stopped while loading in {time.monotonic() - begun:.2f} s")
+        assert not pid_alive(p.engine_pid)
+        ended = records.read_exit(llama.paths, p.launch_id)
+        assert ended is not None
+        assert (ended.stop_asked, ended.killed) == (True, False)
+
+        begun = time.monotonic()
+        p = await start(llama, "-c", "256", "-np", "1", model="big")
+        await until_ready(llama, p, 200)
+        print(f"1 GB ready after {time.monotonic() - begun:.2f} s")
+        assert p.unique_name in served_names(await models(p))
+        assert await llama.stop(p, 20.0)
+
+    async def models(p: Process) -> Any:
+        with unix_client(p.socket, p.engine_key) as client:
+            return client.get("/v1/models").json()
 
     asyncio.run(story())
