@@ -178,8 +178,9 @@ def phase(item: dict[str, Any]) -> str:
     load = item.get("load")
     if item.get("fallback"):
         return "fallback"
-    if item["phase"] == "loading" and load and load.get("estimated_seconds"):
-        return f"loading {load['elapsed_seconds']:.0f} of ~{load['estimated_seconds']:.0f} s"
+    if item["phase"] == "loading" and load:
+        estimate = f" of ~{load['estimated_seconds']:.0f}" if load.get("estimated_seconds") else ""
+        return f"loading {load['elapsed_seconds']:.0f}{estimate} s"
     return str(PHASES[item["phase"]][0]).lower() if item["phase"] in PHASES else str(item["phase"])
 
 
