@@ -84,6 +84,8 @@ def register(app: Flask) -> None:
         answer = app.make_response(_answer(app, err.status, err.body()))
         if err.status == 401:
             answer.headers["WWW-Authenticate"] = "Bearer"
+        if "retry_after" in err.details:
+            answer.headers["Retry-After"] = str(err.details["retry_after"])
         return answer
 
     @app.errorhandler(HTTPException)

@@ -129,6 +129,9 @@ def _serve_web(app: Any, settings: Settings, listen: dict[str, Any], fleet: Flee
             **listen,
             threads=WEB_THREADS,
             ident="slotserve",
+            # A TLS proxy on this machine says who asks: else all people would be one address to the log-in's throttle.
+            trusted_proxy="*" if "unix_socket" in listen else "127.0.0.1",
+            trusted_proxy_headers={"x-forwarded-for", "x-forwarded-proto"},
             clear_untrusted_proxy_headers=True,
             channel_timeout=60,
         )

@@ -151,6 +151,9 @@ ACTIONS: dict[str, Callable[[Actor, Any], Verdict]] = {
     "preset.environment": _own,  # Owned: the values
     "preset.permissioned": _admin,  # flags that run code or reach files
     "key.change": _own,  # Owned
+    "feed.change": _own,  # Owned: a calendar's secret address
+    "wall.create": _admin,  # the secret address of a wall display
+    "settings.see": _admin,
     "audit.see": _admin,
     "usage.see": _own,  # Owned
     "target.change": _own,  # Owned: a webhook or a chat service (None: everybody's), a watch for a free slot

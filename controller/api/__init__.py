@@ -13,6 +13,7 @@ from controller.api import (
     bookings,
     channels,
     decisions,
+    feeds,
     history,
     keys,
     log,
@@ -38,7 +39,7 @@ from controller.rights import Actor, may
 
 BASE = "/api/v1"
 MODULES = (
-    people, sign_ins, keys, nodes, channels, overrides, plan, history, log, models, presets, bookings, decisions, slots,
+    people, sign_ins, keys, feeds, nodes, channels, overrides, plan, history, log, models, presets, bookings, decisions, slots,
     notifications, notice_choice, targets, watches, audit, usage,
 )  # fmt: skip
 ROUTES: tuple[Route, ...] = tuple(route for module in MODULES for route in module.ROUTES)
@@ -54,6 +55,7 @@ def register(app: Flask, ctx: Context) -> None:
             route.path, endpoint=name, view_func=_view(ctx, route), methods=[route.method], strict_slashes=False
         )
     app.register_blueprint(blueprint)
+    app.add_url_rule("/feed/<token>.ics", "feed", lambda token: feeds.serve(ctx, token))
 
 
 def _view(ctx: Context, route: Route) -> Callable[..., Response]:

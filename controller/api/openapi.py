@@ -102,7 +102,8 @@ def _operation(route: Route, path: str, schemas: dict[str, Any]) -> dict[str, An
 def _good(route: Route) -> dict[str, Any]:
     if route.status == 204:
         return {"description": "Done"}
-    return {"description": route.summary, "content": {"application/json": {"schema": {"type": "object"}}}}
+    kinds = {media: {"schema": {"type": "object" if media == "application/json" else "string"}} for media in route.media}
+    return {"description": route.summary, "content": kinds}
 
 
 def _query(model: type[BaseModel]) -> list[dict[str, Any]]:

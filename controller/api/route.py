@@ -111,6 +111,7 @@ class Route:
     public: bool = False
     action: str | None = None  # needed before anything else is looked at (rights without a subject)
     answers: Mapping[int, str] = field(default_factory=dict)
+    media: tuple[str, ...] = ("application/json",)  # what a good answer may be
 
 
 def parse_body(model: type[BaseModel], raw: bytes, content_type: str | None) -> BaseModel:
