@@ -38,7 +38,7 @@ def register(app: Flask, ctx: Context) -> None:
     def readyz() -> ResponseReturnValue:
         problems = not_ready(ctx)
         body = {"status": "not ready" if problems else "ready", "problems": problems}
-        body["warnings"] = [] if problems else _warnings(ctx)
+        body["warnings"] = [] if problems else warnings(ctx)
         return jsonify(body), 503 if problems else 200
 
     @app.get("/metrics")
@@ -74,7 +74,7 @@ def not_ready(ctx: Context) -> list[str]:
     return []
 
 
-def _warnings(ctx: Context) -> list[str]:
+def warnings(ctx: Context) -> list[str]:
     """What does not keep the controller from its work, and should be looked at; without names or addresses."""
     failing: dict[str, int] = {}
     for problem in trouble.state(ctx, ctx.clock())["problems"]:

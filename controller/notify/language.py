@@ -1,6 +1,6 @@
 """Words and times in a person's language and zone, outside of any request (messages are made by a thread of their own).
 
-The catalogue is a .po file of its own, read once a process.
+The catalogue is a .po file of its own, read once a process; words that the console has as well come from its one.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 from datetime import datetime
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -18,8 +19,11 @@ from babel.support import Translations
 
 from controller.times import text_of
 
-TRANSLATIONS = Path(__file__).parent / "translations"
-DOMAIN = "notices"
+_HERE = Path(__file__).parent
+CATALOGUES = (
+    (_HERE / "translations", "notices.po"),
+    (_HERE.parent / "console" / "translations", "messages.po"),
+)
 LANGUAGES = ("en", "zh_Hans")
 DAYS = {"en": "EEE d MMM", "zh_Hans": "M月d日 EEE"}
 DAYS_WITH_YEAR = {"en": "EEE d MMM y", "zh_Hans": "y年M月d日 EEE"}
@@ -27,20 +31,27 @@ DAYS_WITH_YEAR = {"en": "EEE d MMM y", "zh_Hans": "y年M月d日 EEE"}
 
 @cache
 def _catalogue(language: str) -> Translations | None:
-    source = TRANSLATIONS / language / "LC_MESSAGES" / f"{DOMAIN}.po"
+    found = [_read(folder / language / "LC_MESSAGES" / name) for folder, name in CATALOGUES]
+    there = [catalogue for catalogue in found if catalogue is not None]
+    for first, second in pairwise(there):
+        first.add_fallback(second)
+    return there[0] if there else None
+
+
+def _read(source: Path) -> Translations | None:
     if not source.exists():
         return None
     compiled = io.BytesIO()
     with source.open("rb") as file:
         write_mo(compiled, read_po(file, abort_invalid=True))
     compiled.seek(0)
-    return Translations(compiled, DOMAIN)
+    return Translations(compiled)
 
 
 def translated(text: str, language: str) -> str:
     """`text` in the language; as it is where there is no translation."""
     catalogue = _catalogue(language)
-    return catalogue.ugettext(text) if catalogue and text else text
+    return str(catalogue.ugettext(text)) if catalogue and text else text
 
 
 def language_of(*wishes: str | None) -> str:

@@ -41,6 +41,7 @@ def next_due(session: Session) -> int | None:
 
 def claim(session: Session, row: Outbox, now: int) -> int | None:
     """The number of this attempt, or None where somebody else was faster."""
+    attempt = row.attempts + 1
     statement = (
         update(Outbox)
         .where(
@@ -49,9 +50,10 @@ def claim(session: Session, row: Outbox, now: int) -> int | None:
             Outbox.attempts == row.attempts,
             Outbox.due_at == row.due_at,
         )
-        .values(attempts=row.attempts + 1, due_at=now + LEASE_MS)
+        .values(attempts=attempt, due_at=now + LEASE_MS)
+        .execution_options(synchronize_session=False)
     )
-    return row.attempts + 1 if changed(session, statement) else None
+    return attempt if changed(session, statement) else None
 
 
 def settle(session: Session, row_id: str, attempt: int, **values: Any) -> bool:
@@ -60,6 +62,7 @@ def settle(session: Session, row_id: str, attempt: int, **values: Any) -> bool:
         update(Outbox)
         .where(Outbox.id == row_id, Outbox.state == "waiting", Outbox.attempts == attempt)
         .values(**values)
+        .execution_options(synchronize_session=False)
     )
     return bool(changed(session, statement))
 

@@ -29,6 +29,7 @@ from controller.settings import Settings
 
 PORTS = {"starttls": 587, "tls": 465, "none": 25}
 TIMEOUT_SECONDS = 15.0
+_SEVEN_BITS = SMTP.clone(cte_type="7bit")  # every server passes it on
 
 
 class Mailer:
@@ -118,7 +119,7 @@ class Mailer:
 
 def build(settings: Settings, message: Message, name: str, address: str, now: int) -> EmailMessage:
     """The mail. Raises Refused where the address is none."""
-    mail = EmailMessage(policy=SMTP)
+    mail = EmailMessage(policy=_SEVEN_BITS)
     sender = parseaddr(settings.smtp_from)
     try:
         mail["To"] = Address(display_name=one_line(name, 100), addr_spec=address)
