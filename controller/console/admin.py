@@ -10,6 +10,7 @@ from flask_babel import gettext as _
 from sqlalchemy import func, select
 
 from controller.api import audit as audit_api
+from controller.api import feeds as feeds_api
 from controller.api import keys as keys_api
 from controller.api import nodes as nodes_api
 from controller.api import notifications as notices_api
@@ -33,6 +34,7 @@ PAGES = (
     ("users", N_("People")),
     ("keys", N_("Keys")),
     ("notifications", N_("Notifications")),
+    ("wall", N_("Wall displays")),
     ("audit", N_("Audit")),
     ("settings", N_("Settings")),
 )
@@ -81,6 +83,12 @@ def register(app: Flask, ctx: Context) -> None:
             mail=bool(ctx.settings.smtp_host),
             **shared_targets(ctx, actor),
         )
+
+    @page(app, ctx, "/admin/wall", action="wall.create")
+    def walls(actor: Actor) -> ResponseReturnValue:
+        rows = everything(ctx, actor, feeds_api.list_feeds, feeds_api.FeedPage, user="*")
+        found = sorted((r for r in rows if r["kind"] == "wall"), key=lambda r: not r["active"])
+        return show("admin_wall", "wall", links=found, names=ctx.settings.show_holders == "everyone")
 
     @page(app, ctx, "/admin/audit", action="audit.see")
     def trail(actor: Actor) -> ResponseReturnValue:

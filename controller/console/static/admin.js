@@ -8,7 +8,7 @@
     box.hidden = false;
     box.scrollIntoView({ block: 'nearest' });
   }
-  document.addEventListener('slotserve:done', e => { if (e.target.matches('[data-add-node]')) { joined(e.detail); e.target.reset(); } });
+  document.addEventListener('slotserve:done', e => { if (e.target.matches('[data-add-node]')) { joined(e.detail); e.target.reset(); } else if (e.target.matches('[data-make-wall]')) { $('#wall-url').textContent = e.detail.url; $('[data-wall-open]').href = e.detail.url; $('[data-new-wall]').hidden = false; e.target.reset(); } });
   document.addEventListener('click', async e => {
     const b = e.target.closest?.('button');
     if (!b) return;

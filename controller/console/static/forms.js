@@ -4,18 +4,7 @@
 //   data-confirm="…"          asked first             data-done="…" said after    data-then="reload|goto:/path|none"
 // A refusal is shown at the field it names, else in the form's [data-said]; nothing is ever only in a toast.
 (() => {
-  const { $, $$, T, fill, toast, call } = window.slotserve;
-  const zone = document.body.dataset.zone ?? 'UTC';
-
-  // wall clock in the viewer's zone -> instant
-  const parts = at => Object.fromEntries(new Intl.DateTimeFormat('en-CA', { timeZone: zone, hourCycle: 'h23', year: 'numeric', month: '2-digit', day: '2-digit', hour: '2-digit', minute: '2-digit', second: '2-digit' }).formatToParts(at).map(p => [p.type, p.value]));
-  const wall = at => { const p = parts(at); return Date.UTC(p.year, p.month - 1, p.day, p.hour, p.minute, p.second); };
-  const instant = text => {
-    const want = Date.parse(`${text.length === 16 ? `${text}:00` : text}Z`);
-    if (Number.isNaN(want)) return null;
-    return [-1, 0, 1].map(h => want - (wall(want + h * 864e5) - (want + h * 864e5))).filter(at => wall(at) === want).sort((a, b) => a - b)[0] ?? null;
-  };
-
+  const { $, $$, T, fill, toast, call, instant } = window.slotserve;
   function value(field) {
     const kind = field.dataset.kind ?? (field.type === 'number' ? 'number' : field.type === 'checkbox' ? 'bool' : field.type === 'datetime-local' ? 'instant' : 'text');
     if (kind === 'bool') return field.checked;
@@ -24,7 +13,7 @@
     if (text === '') return { null: null, text: '' }[field.dataset.empty];
     if (kind === 'number') return Number(text);
     if (kind === 'yes') return text === 'true';
-    if (kind === 'instant') { const at = instant(text); return at === null ? text : new Date(at).toISOString(); }
+    if (kind === 'instant') { const at = instant(...text.slice(0, 16).split('T'))?.at; return at ? new Date(at).toISOString() : text; }
     if (kind === 'in-days') return new Date(Date.now() + Number(text) * 864e5).toISOString();
     return text;
   }
@@ -161,5 +150,5 @@
   });
 
   try { const said = sessionStorage.getItem('toast'); if (said) { sessionStorage.removeItem('toast'); toast(said); } } catch { /* no storage, no toast */ }
-  Object.assign(window.slotserve, { sure, instant, formBody: body, showIn: show, clearForm: clear, refuse });
+  Object.assign(window.slotserve, { sure, formBody: body, showIn: show, clearForm: clear, refuse });
 })();
