@@ -34,6 +34,8 @@ def register(app: Flask, ctx: Context) -> None:
         shell,
         spoken,
         timeline,
+        tryit,
+        wall,
     )
 
     language.register(app, ctx)
@@ -52,6 +54,8 @@ def register(app: Flask, ctx: Context) -> None:
         catalogue,
         admin,
         account,
+        tryit,
+        wall,
     ):
         module.register(app, ctx)
 
