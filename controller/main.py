@@ -17,13 +17,15 @@ import signal
 import socket
 import sys
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import click
 
-from controller import logs
+from controller import logs, settings_view
+from controller.context import wall_ms
 from controller.fleet import shared_secrets
 from controller.fleet.ca import write_private
 from controller.fleet.server import FleetServer
@@ -54,6 +56,7 @@ def serve(settings: Settings) -> int:
             raise StartRefused(f"SLOTSERVE_DATABASE_URL: {err}") from None
         try:
             _database_ready(store)
+            settings_view.note_start(store, settings, version("slotserve"), wall_ms())
             return _run(settings, store, listen)
         finally:
             store.close()

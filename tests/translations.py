@@ -16,7 +16,7 @@ def texts() -> set[str | tuple[str, str]]:
     """Message ids; (singular, plural) where a text has two forms."""
     found: set[str | tuple[str, str]] = set()
     rules = [CONTROLLER / "scheduling" / f"{name}.py" for name in MARKED]
-    for path in [*(CONTROLLER / "console").glob("*.py"), CONTROLLER / "words.py", *rules]:
+    for path in [*(CONTROLLER / "console").glob("*.py"), CONTROLLER / "words.py", CONTROLLER / "acts.py", *rules]:
         found.update(m[1] for m in extract_from_file("python", path, KEYWORDS) if m[1])
     options = {"trimmed": "false", "newstyle_gettext": "true"}
     for path in (CONTROLLER / "console" / "templates").rglob("*.html"):

@@ -26,6 +26,7 @@ from controller.api import (
     people,
     plan,
     presets,
+    settings,
     sign_ins,
     slots,
     targets,
@@ -40,7 +41,7 @@ from controller.rights import Actor, may
 BASE = "/api/v1"
 MODULES = (
     people, sign_ins, keys, feeds, nodes, channels, overrides, plan, history, log, models, presets, bookings, decisions, slots,
-    notifications, notice_choice, targets, watches, audit, usage,
+    notifications, notice_choice, targets, watches, audit, usage, settings,
 )  # fmt: skip
 ROUTES: tuple[Route, ...] = tuple(route for module in MODULES for route in module.ROUTES)
 _NOBODY = Actor("", "", "", "none")

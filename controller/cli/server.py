@@ -75,21 +75,27 @@ def migrate(app: App) -> None:
 
 
 @click.command()
+@click.option("--local", is_flag=True, help="What this shell's environment says, not the running controller's.")
 @command
-def settings(app: App) -> None:
-    """Settings in force and where each comes from: default, environment or a file."""
-    chosen, origins = in_force()
-    items = [
-        {
-            "variable": o.variable,
-            "value": _shown(o.variable, o.value, chosen.database),
-            "origin": o.origin,
-            "description": o.description,
-        }
-        for o in origins
-    ]
+def settings(app: App, local: bool) -> None:
+    """Settings in force and where each comes from: default, environment or a file. With an administrator's key those of
+    the running controller, else those that one started from this shell would have."""
+    asked = not local and bool(app.credentials()[1])
+    if asked:
+        with app.client() as client:
+            items = client.get("/settings")["items"]
+    else:
+        from controller import settings_view
+
+        items = settings_view.rows(*in_force())
     rows = [[i["variable"], _text(i["value"]), i["origin"]] for i in items]
-    app.out({"items": items}, lambda: app.table(["setting", "value", "from"], rows))
+
+    def people() -> None:
+        app.table(["setting", "value", "from"], rows)
+        if not asked and not local:
+            click.echo("From this shell's environment; slotserve login shows the running controller's.", err=True)
+
+    app.out({"items": items, "of": "controller" if asked else "environment"}, people)
 
 
 def shown_url(url: Any) -> str:
@@ -97,19 +103,6 @@ def shown_url(url: Any) -> str:
     from sqlalchemy.engine import make_url
 
     return make_url(str(url)).render_as_string(hide_password=True) if url else ""
-
-
-def _shown(variable: str, value: Any, database: str) -> Any:
-    """A setting as it may be seen: without the passwords in it."""
-    if variable.endswith("DATABASE_URL"):
-        return shown_url(database)
-    if variable.endswith(("_PASSWORD", "_SECRET")) and value:
-        return "(set)"
-    return _plain(value)
-
-
-def _plain(value: Any) -> Any:
-    return value if isinstance(value, int | float | bool | str) else str(value)
 
 
 def _text(value: Any) -> str:

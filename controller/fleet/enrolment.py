@@ -16,6 +16,7 @@ from sqlalchemy import select, update
 from sqlalchemy.engine import CursorResult
 
 from controller.fleet.ca import CertificateAuthority, Issued, RequestRefused, checked_request
+from controller.store import audit
 from controller.store.session import Store
 from controller.store.tables import JoinToken, Node
 from protos import enrol_pb2, enrol_pb2_grpc
@@ -79,6 +80,7 @@ class EnrolmentService(enrol_pb2_grpc.EnrolmentServicer):
                 raise EnrolmentRefused(f"this token has been used; {_ANOTHER.format(name=name)}")
             issued = self._ca.sign_csr(csr_pem, name)
             node.certificate_serial = issued.enrolment
+            audit.add(session, None, "node.enrol", name, now, after={"enrolment": issued.enrolment})
             return issued
 
 

@@ -15,6 +15,7 @@ from sqlalchemy.orm import Session
 
 from controller.notify import inbox
 from controller.scheduling.types import Millis
+from controller.store import audit
 from controller.store.guard import changed
 from controller.store.launches import Launch
 from controller.store.session import Store
@@ -115,6 +116,7 @@ def _end(session: Session, booking: str, status: str, end: Millis) -> None:
     )
     if changed(session, statement):
         log.info("window over reservation=%s status=%s", booking, values["status"])
+        audit.add(session, None, f"reservation.{values['status']}", booking, end, reason=str(values.get("reason", "")))
         if status == "pending":
             inbox.expired(session, booking, end)
 

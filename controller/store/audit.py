@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import insert, select
 from sqlalchemy.orm import Session
 
 from controller.store.tables import Audit
+
+_INSERT = insert(Audit.__table__)
+
+SECRETS = frozenset(("password", "current_password", "password_hash", "secret", "sha256", "token", "api_key", "key"))
+HIDDEN = "(not kept)"
+SYSTEM = "system"  # in place of an actor's id: what SlotServe did by itself
 
 
 def add(
@@ -21,10 +27,25 @@ def add(
     after: dict[str, Any] | None = None,
     reason: str = "",
 ) -> None:
-    """One row, in the transaction of the change itself. Never put a secret into `before` or `after`."""
+    """One row, in the transaction of the change itself. What is called a secret is not kept."""
     session.add(
-        Audit(at=now, actor_id=actor_id, action=action, subject=subject, before=before, after=after, reason=reason)
+        Audit(
+            at=now,
+            actor_id=actor_id,
+            action=action,
+            subject=subject,
+            before=_open(before),
+            after=_open(after),
+            reason=reason,
+        )
     )
+
+
+def _open(facts: Any) -> Any:
+    """Without what nobody may read again."""
+    if isinstance(facts, dict):
+        return {n: HIDDEN if n in SECRETS and v is not None else _open(v) for n, v in facts.items()}
+    return [_open(v) for v in facts] if isinstance(facts, list) else facts
 
 
 def page(
@@ -45,7 +66,7 @@ def page(
         begins = Audit.action.startswith(action, autoescape=True)
         query = query.where(begins if action.endswith(".") else Audit.action == action)
     if actor_id:
-        query = query.where(Audit.actor_id == actor_id)
+        query = query.where(Audit.actor_id.is_(None) if actor_id == SYSTEM else Audit.actor_id == actor_id)
     if when[0] is not None:
         query = query.where(Audit.at >= when[0])
     if when[1] is not None:
