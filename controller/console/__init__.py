@@ -35,6 +35,7 @@ def register(app: Flask, ctx: Context) -> None:
         spoken,
         timeline,
         tryit,
+        usage_page,
         wall,
     )
 
@@ -56,6 +57,7 @@ def register(app: Flask, ctx: Context) -> None:
         account,
         tryit,
         wall,
+        usage_page,
     ):
         module.register(app, ctx)
 
