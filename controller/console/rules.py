@@ -66,7 +66,8 @@ def _approval(policy: dict[str, Any]) -> str:
     if policy.get("approval") == "always":
         return _("always needed")
     if policy.get("approval") == "over":
-        return _("needed over %(hours)s h", hours=f"{policy.get('approval_over_hours', 0):g}")
+        hours = f"{policy.get('approval_over_hours', 0):g}"
+        return _("needed over %(hours)s h", hours=hours)
     return _("not needed")
 
 
