@@ -66,6 +66,11 @@ def route(
     return _choose(channels, in_flight, caller, wanted, now)
 
 
+def names_of(channel: ChannelView, caller: Caller, now: Millis) -> frozenset[str]:
+    """Every name under which the channel answers the caller now, with those that match any channel."""
+    return _ready_names(channel, admit(channel, caller, now), now) | {"", AUTO}
+
+
 def models(channels: Sequence[ChannelView], caller: Caller, now: Millis) -> list[dict[str, Any]]:
     """What the caller may use now, as `GET /v1/models` lists it: names of ready channels, then `auto`."""
     items: dict[str, dict[str, Any]] = {}
@@ -101,6 +106,10 @@ def _named(channels: Sequence[ChannelView], caller: Caller, wanted: str | None, 
 def _choose(
     channels: Sequence[ChannelView], in_flight: Mapping[str, int], caller: Caller, wanted: str | None, now: Millis
 ) -> Route:
+    if len(channels) == 1:  # the common case, in short
+        admission = admit(channels[0], caller, now)
+        if admission.served and (wanted is None or wanted in _ready_names(channels[0], admission, now)):
+            return Route(admission, channels[0], channels[0].name)
     own: list[tuple[int, str, ChannelView, Admission]] = []
     free: list[tuple[int, str, ChannelView, Admission]] = []
     refusals: list[tuple[ChannelView, Admission]] = []

@@ -307,7 +307,7 @@ def _find_checked(body: bytes) -> Found:
     if not body.strip(_SPACE):
         raise bad_request("The body is empty; a JSON object is expected.")
     try:
-        content = json.loads(body)
+        content = _parsed(body)
     except (ValueError, RecursionError) as err:
         raise bad_request(f"The body is not JSON: {err}.") from None
     if not isinstance(content, dict):
@@ -323,12 +323,31 @@ def _find_checked(body: bytes) -> Found:
     return found
 
 
+def _parsed(body: bytes) -> object:
+    """As json.loads, which takes its time to find out about encodings."""
+    if body[:1] == b"{":
+        try:
+            text = body.decode()
+            content, end = _decode(text)
+        except ValueError:
+            return json.loads(body)  # which may know better, and says what it is
+        if end == len(text) or not text[end:].strip(" \t\r\n"):
+            return content
+    return json.loads(body)
+
+
+_decode = json.JSONDecoder().raw_decode
+
+
 def _only_mention(body: bytes, model: str | None) -> Found | None:
     """Where the model stands in a body that is known to be JSON and to have this model: at once, where "model" is
     written once and nothing is escaped (an escape could spell the key as well)."""
-    if model is None or b"\\u" in body or body.count(b'"model"') != 1:
+    if model is None or (b"\\" in body and b"\\u" in body):
         return None
-    match = _MENTION.match(body, body.index(b'"model"'))
+    at = body.find(b'"model"')
+    if at < 0 or body.find(b'"model"', at + 7) >= 0:
+        return None
+    match = _MENTION.match(body, at)
     return Found(model, match.start(1), match.end(1)) if match else None
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import select
 import socket
 import struct
@@ -28,6 +29,8 @@ HEAD_SECONDS = 30.0  # from a head's first byte to its last
 IDLE_SECONDS = 90.0  # between two requests
 UNREAD_SECONDS = 600.0  # for a client that takes nothing of what waits for it
 LINGER_SECONDS = 2.0  # for a client that still sends while its answer says "close"
+LEARNT_BYTES = 4096  # of a head that is known again
+_LENGTH = re.compile(rb"\r\n[Cc]ontent-[Ll]ength: ([0-9]{1,15})\r\n")
 
 
 class ClientConnection(asyncio.Protocol):
@@ -40,7 +43,11 @@ class ClientConnection(asyncio.Protocol):
         "_head_size",
         "_headers",
         "_in_head",
+        "_known",
+        "_left",
+        "_parsed",
         "_parser",
+        "_served",
         "_unread",
         "_url",
         "exchange",
@@ -68,6 +75,10 @@ class ClientConnection(asyncio.Protocol):
         self._head_size = 0
         self._headers: list[tuple[bytes, bytes]] = []
         self._url = b""
+        self._parsed: tuple[request.RequestHead, int] | None = None  # the first of the piece at hand, and its lines
+        self._served = False  # a request before
+        self._known: tuple[bytes, bytes, request.RequestHead] | None = None  # before and behind its length's digits
+        self._left = 0  # of the body of a request with a known head
         self._unread = (0, 0.0)  # bytes that waited for the client at an earlier look, and when it was
 
     # what asyncio calls
@@ -85,26 +96,33 @@ class ClientConnection(asyncio.Protocol):
         if self.raw is not None:
             self.raw.from_client(data)
             return
+        if self._left:
+            self._known_goes_on(data)
+        elif self._known is None or self.exchange is not None or self._head_size or not self._is_known(data):
+            self._feed(data)
+
+    def _feed(self, data: bytes) -> None:
+        """What is not by the short way (see _is_known) goes through the parser."""
+        learn = False
         if self.exchange is None:
             if self._head_size == 0:
                 self._head_begun = self.last_read
+                learn = self._served
+                self._parsed = None
             self._head_size += len(data)
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
             self._go_on_without_upgrade(data[upgrade.args[0] :])
         except httptools.HttpParserCallbackError:
-            log.exception("request failed inside the gateway")
-            failed = Refusal(500, "internal_error", "The gateway failed to handle this request.")
-            if self.exchange is not None and self.exchange.answer is None:
-                self.exchange.refuse(failed, close=True)
-            else:
-                self._refuse(failed)
+            self._failed()
         except httptools.HttpParserError as err:
             self._refuse(bad_request(f"Malformed HTTP: {err}."))
         else:
             if self.exchange is None and self._head_size > request.HEAD_LIMIT:
                 self._refuse(_TOO_LONG)
+            elif learn and self._parsed is not None:
+                self._learn(data, *self._parsed)
 
     def eof_received(self) -> None:
         """The client has closed its side: it is gone, as every proxy takes it."""
@@ -161,6 +179,8 @@ class ClientConnection(asyncio.Protocol):
         if size > request.HEAD_LIMIT:
             refusal = _TOO_LONG
         self._head_size = 0
+        if self._parsed is None:
+            self._parsed = head, len(headers) + 2
         self.exchange = Exchange(self, head)
         if refusal is not None:
             self._deaf = True
@@ -185,6 +205,7 @@ class ClientConnection(asyncio.Protocol):
         """The exchange is over; `close`: so is the connection."""
         unread = self.exchange is not None and not self.exchange.request_complete
         self.exchange = None
+        self._served = True
         if self.transport is None or self.transport.is_closing():
             return
         if close or self._deaf or self.gateway.refusing:
@@ -246,6 +267,60 @@ class ClientConnection(asyncio.Protocol):
             self.close()
 
     # below: how it is done
+
+    def _learn(self, data: bytes, head: request.RequestHead, lines: int) -> None:
+        """Clients send the same head again and again but for the body's length: the bytes before and behind its digits
+        are kept, with what the parser has made of them."""
+        end = data.find(b"\r\n\r\n") + 4
+        if not 4 <= end <= LEARNT_BYTES or self._deaf or head.length is None or not head.keep_alive:
+            return
+        found = _LENGTH.search(data, 0, end)
+        if found and head.route and head.route.kind == "engine" and data.count(b"\n", 0, end) == lines:
+            self._known = data[: found.start(1)], data[found.end(1) : end], head
+
+    def _is_known(self, data: bytes) -> bool:
+        """Whether a known head begins here, which goes the short way: the parser, which stands between two requests,
+        would make the same of the same bytes."""
+        assert self._known is not None
+        before, behind, head = self._known
+        if not data.startswith(before):
+            return False
+        at = len(before)
+        end = data.find(b"\r", at, at + 16)
+        digits = data[at:end]
+        if not digits.isdigit() or not data.startswith(behind, end):
+            return False
+        head.length = self._left = int(digits)
+        try:
+            self.exchange = Exchange(self, head)
+            self.exchange.begin()
+        except Exception:  # noqa: BLE001 as the parser's callbacks: said, and answered
+            self._failed()
+        self._known_goes_on(data[end + len(behind) :])
+        return True
+
+    def _known_goes_on(self, data: bytes) -> None:
+        """The body behind a known head."""
+        left, exchange = self._left, self.exchange
+        self._left = max(0, left - len(data))
+        if exchange is not None and not self._deaf:
+            try:
+                if data and left:
+                    exchange.body(data if len(data) <= left else data[:left])
+                if not self._left and not self._deaf:
+                    exchange.body_complete()
+            except Exception:  # noqa: BLE001 likewise
+                self._failed()
+        if len(data) > left and not self._deaf:
+            self._feed(data[left:])
+
+    def _failed(self) -> None:
+        log.exception("request failed inside the gateway")
+        failed = Refusal(500, "internal_error", "The gateway failed to handle this request.")
+        if self.exchange is not None and self.exchange.answer is None:
+            self.exchange.refuse(failed, close=True)
+        else:
+            self._refuse(failed)
 
     def _has_gone(self) -> bool:
         """Whether the client has closed behind what is not read yet, for the engine takes no more of its body."""

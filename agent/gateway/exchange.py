@@ -10,6 +10,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any
 
+from agent.core import routing
 from agent.core.admission import ends_at
 from agent.gateway import body as bodies
 from agent.gateway import own_answers, websocket
@@ -37,6 +38,7 @@ class Exchange(Reply):
     __slots__ = (
         "_buffer",
         "_connecting",
+        "_frames",
         "_looked",
         "_opening",
         "_patience",
@@ -54,6 +56,7 @@ class Exchange(Reply):
         self._scanner: bodies.Scanner | None = None
         self._up_length: int | None = None
         self._opening = False  # a WebSocket is asked for
+        self._frames: websocket.ClientFrames | None = None
         self._connecting: asyncio.Task[None] | None = None
         self._patience = BODY_SECONDS
         self._looked = (self.begun, 0)  # at the body, and what had come of it
@@ -71,7 +74,7 @@ class Exchange(Reply):
             return
         if head.method == b"OPTIONS" and self._asks_for_a_page():
             return
-        self.key = gateway.keys.find(head.key, gateway.clock.now_ms())
+        self.key = gateway.keys.find_hash(head.key_hash, gateway.clock.now_ms())
         if route is not None and route.kind == "metrics" and own_answers.may_see_metrics(self):
             self._own(own_answers.metrics(self))
             return
@@ -173,8 +176,8 @@ class Exchange(Reply):
     def from_client(self, data: bytes) -> None:
         """Bytes behind the head of a request for a WebSocket."""
         self.bytes_in += len(data)
-        if not self.done and self.endpoint is not None:
-            self._send_raw(data)
+        if not self.done and self._frames is not None and (passed := self._frames.feed(data)):
+            self._send_raw(passed)
 
     # routing
 
@@ -231,18 +234,23 @@ class Exchange(Reply):
     # the engine
 
     def _open_websocket(self) -> None:
-        head = self.head
+        head, gateway = self.head, self.gateway
         assert head.route is not None
         self._opening = self._close = True
         found = bodies.Found(websocket.model_of(head.query))
         if not self._route(found) or self.endpoint is None:
             return
+        names: frozenset[str] = frozenset()
+        if self.key is not None:
+            view, now = gateway.table.views[self.channel], gateway.clock.now_ms()
+            names = routing.names_of(view, self.key.caller, now)
+        self._frames = websocket.ClientFrames(names, self.endpoint.model)
         query = head.query
         if found.model is not None and found.model != self.endpoint.model:
             query = websocket.with_model(query, self.endpoint.model)
         ours = b"X-Request-Id: %b\r\n\r\n" % self.id.encode()
         line = b"GET %b%b HTTP/1.1\r\n" % (head.route.path, query)
-        self._dial_with([b"".join((line, self.endpoint.upgrade_head, *head.passed, ours))])
+        self._dial_with([b"".join((line, self.endpoint.upgrade_head, head.onward, ours))])
 
     def _connect(self, data: bytes, length: int | None) -> None:
         endpoint = self.endpoint
@@ -265,7 +273,7 @@ class Exchange(Reply):
                         self.head.query,
                         b" HTTP/1.1\r\n",
                         endpoint.request_head,
-                        *self.head.passed,
+                        self.head.onward,
                         framing,
                         b"X-Request-Id: ",
                         self.id.encode(),
@@ -283,36 +291,36 @@ class Exchange(Reply):
         self._connecting = self.gateway.loop.create_task(self._dial(self.endpoint, self.upstream))
 
     async def _dial(self, endpoint: Endpoint, upstream: Upstream) -> None:
-        loop = self.gateway.loop
-        try:
-            if endpoint.socket:
-                await self._dial_unix(endpoint.socket, upstream)
-            else:
-                async with asyncio.timeout(CONNECT_SECONDS):
-                    await loop.create_connection(lambda: upstream, endpoint.host, endpoint.port)
-        except (OSError, TimeoutError) as err:
-            self._connecting = None
-            if not self.done:
-                log.warning("engine not reached channel=%s id=%s error=%s", self.channel, self.id, err or "time-out")
-                self.engine_unreachable(503)
-
-    async def _dial_unix(self, path: str, upstream: Upstream) -> None:
-        """A Unix socket takes a connection at once, or says that its queue is full (llama-server's holds five)."""
         loop, pause = self.gateway.loop, 0.002
         while True:
             try:
-                await loop.create_unix_connection(lambda: upstream, path)
+                if endpoint.socket:
+                    await loop.create_unix_connection(lambda: upstream, endpoint.socket)
+                else:
+                    async with asyncio.timeout(CONNECT_SECONDS):
+                        await loop.create_connection(lambda: upstream, endpoint.host, endpoint.port)
                 return
-            except BlockingIOError:
-                if loop.time() - self.begun > CONNECT_SECONDS:
-                    raise
+            except (OSError, TimeoutError) as err:
+                full = isinstance(err, BlockingIOError)  # a Unix socket's queue (llama-server's holds five)
+                if not full or loop.time() - self.begun > CONNECT_SECONDS:
+                    self._not_reached(err)
+                    return
             await asyncio.sleep(pause)
             pause = min(2 * pause, 0.1)
 
+    def _not_reached(self, err: Exception) -> None:
+        self._connecting = None
+        if not self.done:
+            log.warning("engine not reached channel=%s id=%s error=%s", self.channel, self.id, err or "time-out")
+            self.engine_unreachable(503)
+
     def engine_connected(self, transport: Any) -> None:
         self._connecting = None
-        transport.writelines(self._pending)
-        self._pending = []
+        pending, self._pending = self._pending, []
+        if len(pending) == 1:
+            transport.write(pending[0])
+        else:
+            transport.writelines(pending)
 
     def _send(self, data: bytes) -> None:
         self._send_raw(data if self._up_length is not None else b"%x\r\n%b\r\n" % (len(data), data))

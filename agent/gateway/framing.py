@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 HEAD_LIMIT = 64 * 1024
 LINE_LIMIT = 4096
+KNOWN_BYTES, KNOWN_LINES = 200, 1000  # of header lines that are known by sight
 HOP_BY_HOP = frozenset(
     (b"connection", b"keep-alive", b"proxy-connection", b"te", b"trailer", b"upgrade", b"proxy-authenticate")
 )
@@ -35,30 +36,26 @@ class AnswerHead:
 
 def parse_head(head: bytes) -> AnswerHead:
     """An answer's head without its last empty line. Raises FramingError."""
-    if _HEAD.fullmatch(head) is None:
-        raise FramingError("the answer's head is malformed")
     first, *rest = head.split(b"\r\n")
+    if _STATUS.fullmatch(first) is None:
+        raise FramingError("the answer's head is malformed")
     answer = AnswerHead(int(first[9:12]), first[13:])
     lines = answer.lines
     for line in rest:
-        name, _, value = line.partition(b":")
-        key = name.lower()
-        if key in HOP_BY_HOP or key in _OURS or key.startswith(_OURS_BEGIN):
-            continue
-        if key == b"content-length":
-            text = value.strip()
-            if not text.isdigit() or (answer.length is not None and answer.length != int(text)):
+        kind, out = _LINES.get(line) or _line(line)
+        if kind == "passed":
+            lines.append(out)
+        elif kind == "length":
+            if not out.isdigit() or (answer.length is not None and answer.length != int(out)):
                 raise FramingError("bad Content-Length")
-            answer.length = int(text)
-            continue
-        if key == b"transfer-encoding":
-            if value.strip().lower() != b"chunked" or answer.chunked:
+            answer.length = int(out)
+        elif kind == "coding":
+            if out != b"chunked" or answer.chunked:
                 raise FramingError("unknown Transfer-Encoding")
             answer.chunked = True
-            continue
-        if key == b"content-type" and value.strip()[:17].lower() == b"text/event-stream":
+        elif kind == "events":
             answer.sse = True
-        lines.append(line + b"\r\n")
+            lines.append(out)
     if answer.chunked:
         answer.length = None
     if answer.sse:
@@ -66,9 +63,34 @@ def parse_head(head: bytes) -> AnswerHead:
     return answer
 
 
+def _line(line: bytes) -> tuple[str, bytes]:
+    """What a header line is to the gateway. Most come again and again, and are known by sight then."""
+    if _LINE.fullmatch(line) is None:
+        raise FramingError("the answer's head is malformed")
+    name, _, value = line.partition(b":")
+    key = name.lower()
+    if key == b"content-length":
+        return "length", value.strip()
+    if key in HOP_BY_HOP or key in _OURS or key.startswith(_OURS_BEGIN):
+        found = "dropped", b""
+    elif key == b"transfer-encoding":
+        found = "coding", value.strip().lower()
+    elif key == b"content-type" and value.strip()[:17].lower() == b"text/event-stream":
+        found = "events", line + b"\r\n"
+    else:
+        found = "passed", line + b"\r\n"
+    if len(line) < KNOWN_BYTES:
+        if len(_LINES) >= KNOWN_LINES:
+            _LINES.clear()
+        _LINES[line] = found
+    return found
+
+
+_LINES: dict[bytes, tuple[str, bytes]] = {}
 _TEXT = rb"[\t \x21-\x7e\x80-\xff]*"  # no bare CR or LF, which somebody else might take for a line's end
 _FIELD = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+:" + _TEXT
-_HEAD = re.compile(rb"HTTP/1\.[01] [1-9]\d\d(?: " + _TEXT + rb")?(?:\r\n" + _FIELD + rb")*")
+_STATUS = re.compile(rb"HTTP/1\.[01] [1-9]\d\d(?: " + _TEXT + rb")?")
+_LINE = re.compile(_FIELD)
 _TRAILER = re.compile(_FIELD + rb"\r\n")
 _SIZE = re.compile(rb"([0-9A-Fa-f]{1,16})(?:[ \t]*;" + _TEXT + rb")?\r\n")
 _OURS = frozenset((b"x-request-id", b"x-accel-buffering", b"server"))

@@ -44,9 +44,11 @@ class Keys:
 
     def find(self, presented: bytes | None, now: int) -> Key | None:
         """The key's entry, or None for no, an unknown or an expired one."""
-        if not presented:
-            return None
-        key = self._by_hash.get(hashlib.sha256(presented).hexdigest())
+        return self.find_hash(hash_of(presented), now) if presented else None
+
+    def find_hash(self, sha256: str, now: int) -> Key | None:
+        """The same by the key's hash."""
+        key = self._by_hash.get(sha256)
         if key is None or (key.expires_at is not None and key.expires_at <= now):
             return None
         return key
@@ -59,6 +61,10 @@ class Keys:
             and current.caller.user_id == key.caller.user_id
             and (current.expires_at is None or current.expires_at > now)
         )
+
+
+def hash_of(presented: bytes) -> str:
+    return hashlib.sha256(presented).hexdigest()
 
 
 def presented(authorization: bytes | None, x_api_key: bytes | None) -> bytes | None:

@@ -15,11 +15,12 @@ class ListenError(OSError):
     """An address cannot be listened on; the message names it and says why."""
 
 
-def bind(address: str, setting: str = "gateway.listen") -> socket.socket:
-    """A listening socket for host:port, [v6]:port or unix:/path. Raises ListenError."""
+def bind(address: str, setting: str = "gateway.listen", mode: int = 0o660) -> socket.socket:
+    """A listening socket for host:port, [v6]:port or unix:/path (`mode`: of its file, whatever the umask says). Raises
+    ListenError."""
     try:
         if address.startswith("unix:"):
-            return _bind_unix(address.removeprefix("unix:"))
+            return _bind_unix(address.removeprefix("unix:"), mode)
         host, colon, port = address.rpartition(":")
         if not colon or not port.isdigit() or int(port) > 65535:
             raise ListenError(f"{setting}: {address!r} is not host:port, [v6]:port or unix:/path")
@@ -62,7 +63,7 @@ def notice_the_gone(server: socket.socket) -> None:
     server.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 4)
 
 
-def _bind_unix(path: str) -> socket.socket:
+def _bind_unix(path: str, mode: int) -> socket.socket:
     if os.path.exists(path) and stat.S_ISSOCK(os.stat(path).st_mode):
         probe = socket.socket(socket.AF_UNIX)
         try:
@@ -75,6 +76,7 @@ def _bind_unix(path: str) -> socket.socket:
             probe.close()
     server = socket.socket(socket.AF_UNIX)
     server.bind(path)
+    os.chmod(path, mode)  # nobody gets in before it listens
     server.listen(BACKLOG)
     server.setblocking(False)
     return server

@@ -27,6 +27,7 @@ from agent.gateway.board import Board
 from agent.gateway.connection import ClientConnection
 from agent.gateway.cors import Cors
 from agent.gateway.handover import Predecessor, offered, start_successor, take_over
+from agent.gateway.journal import Journal
 from agent.gateway.link import keep_linked, load_saved
 from agent.gateway.listen import BACKLOG, ListenError, bind, handed_over, notice_the_gone
 from agent.gateway.open_files import raise_limit
@@ -53,7 +54,8 @@ def run(settings: AgentSettings, listen: Sequence[str] | None = None) -> int:
         tls = Tls(*node.gateway.tls) if node.gateway.tls else None
         given = handed_over()
         before = take_over(settings.run_dir)
-        sockets = _sockets(listen or node.gateway.listen, settings.metrics_address, given, before)
+        mode = int(node.gateway.socket_mode, 8)
+        sockets = _sockets(listen or node.gateway.listen, settings.metrics_address, given, before, mode)
     except (NodeFileError, ListenError, TlsError) as err:
         if before is not None:
             before.close()
@@ -101,6 +103,7 @@ async def serve(
     )
     load_saved(gateway, state_dir)
     gateway.usage_folder = state_dir / "gateway"
+    gateway.usage.journal = Journal(gateway.usage_folder, gateway.id)
     gateway.usage.find(gateway.usage_folder)
     link = loop.create_task(keep_linked(gateway, run_dir / "agent.sock"))
     await _wait(gateway.agent_tried, LINK_SECONDS)  # a barrier under way must know of us before anybody is let in
@@ -177,12 +180,12 @@ class _End:
 
 
 def _sockets(
-    listen: Sequence[str], metrics: str | None, given: list[socket.socket], before: Predecessor | None
+    listen: Sequence[str], metrics: str | None, given: list[socket.socket], before: Predecessor | None, mode: int
 ) -> dict[str, socket.socket]:
     """The listening sockets by address: systemd's, a predecessor's, or new ones. Raises ListenError."""
 
     def one(name: str, address: str, setting: str) -> socket.socket:
-        return (before.pick(name) if before is not None else None) or bind(address, setting)
+        return (before.pick(name) if before is not None else None) or bind(address, setting, mode)
 
     if not given and before is not None:
         given = before.pick_all(SYSTEMD)

@@ -108,7 +108,8 @@ class Reply:
         extra += self._for_page()
         if refusal.status == 405 and self.head.route is not None:
             extra += b"Allow: " + b", ".join(own_answers.allowed(self.head.route)) + b"\r\n"
-        self.connection.transport.write(
+        self._finish(
+            refusal.code,
             errors.answer(
                 refusal,
                 self.id,
@@ -116,9 +117,8 @@ class Reply:
                 head_only=self.head.method == b"HEAD",
                 anthropic=self.head.route is not None and self.head.route.anthropic,
                 extra=extra,
-            )
+            ),
         )
-        self._finish(refusal.code)
 
     def _own(self, answer: tuple[int, bytes, bytes], extra: bytes | None = None) -> None:
         """An answer of the gateway's own (status, content type, body; `extra`: headers)."""
@@ -136,8 +136,7 @@ class Reply:
             )
         )
         self.bytes_out = len(data)
-        self.connection.transport.write(head if self.head.method == b"HEAD" else head + data)
-        self._finish("own")
+        self._finish("own", head if self.head.method == b"HEAD" else head + data)
 
     def _for_page(self) -> bytes:
         """The headers that let a page of the client's read the answer."""
@@ -198,18 +197,13 @@ class Reply:
             parts.append(b"Connection: close\r\n")
         parts.append(b"\r\n")
         head = b"".join(parts)
-        self.connection.transport.write(head + self._answer_bytes(answer, data) if data else head)
-        self._after(answer)
+        self._pass_on(answer, head + self._answer_bytes(answer, data) if data else head)
 
     def answer_goes_on(self, data: bytes) -> None:
         """More of the answer's body (where it is not a whole event, see Upstream.go_straight)."""
         answer = self.answer
         assert answer is not None
-        transport = self.connection.transport
-        data = self._answer_bytes(answer, data)
-        if data and not transport.is_closing():
-            transport.write(data)
-        self._after(answer)
+        self._pass_on(answer, self._answer_bytes(answer, data))
 
     def _answer_bytes(self, answer: Answer, data: bytes) -> bytes:
         """What of `data` goes to the client; after a cut only up to the event's end."""
@@ -218,10 +212,14 @@ class Reply:
         self.bytes_out += len(out)
         return out
 
-    def _after(self, answer: Answer) -> None:
+    def _pass_on(self, answer: Answer, data: bytes) -> None:
         if answer.over:
-            self._finish("ok" if self.status < 400 else "engine_error")
-        elif self.cut_by is not None and answer.may_tell:
+            self._finish("ok" if self.status < 400 else "engine_error", data)
+            return
+        transport = self.connection.transport
+        if data and not transport.is_closing():
+            transport.write(data)
+        if self.cut_by is not None and answer.may_tell:
             self._end_stream(self.cut_by)
         elif self.connection.paused:
             self.pause_engine()
@@ -239,9 +237,8 @@ class Reply:
         if answer is None:
             self.engine_unreachable(502)
         elif not broken and answer.mode in ("close", "raw", "frames"):
-            if answer.mode == "close":
-                self.connection.transport.write(b"0\r\n\r\n")
-            self._finish("ok" if self.status < 400 else "engine_error")
+            last = b"0\r\n\r\n" if answer.mode == "close" else b""
+            self._finish("ok" if self.status < 400 else "engine_error", last)
         else:
             log.warning("engine gone in mid-answer channel=%s id=%s", self.channel, self.id)
             if self.cut_by is not None:
@@ -290,9 +287,8 @@ class Reply:
         event = close_frame(refusal) if answer.mode == "frames" else errors.event(refusal, self.id, anthropic)
         if answer.mode in ("chunked", "close"):
             event = b"%x\r\n%b\r\n0\r\n\r\n" % (len(event), event)
-        self.connection.transport.write(event)
         self._close = True
-        self._finish("cut")
+        self._finish("cut", event)
 
     def _abort(self, outcome: str) -> None:
         """Ends the client's connection without a clean end: no last chunk, a reset where only the close would tell."""
@@ -322,7 +318,8 @@ class Reply:
     def _release(self) -> None:
         """Gives up what the request's half holds."""
 
-    def _finish(self, outcome: str) -> None:
+    def _finish(self, outcome: str, last: bytes = b"") -> None:
+        """`last`: what the client still gets, once it is written down that it does."""
         if self.done:
             return
         self.done = True
@@ -330,6 +327,8 @@ class Reply:
         if self.upstream is not None:
             self.upstream.drop()
         self.gateway.finished(self, outcome)
+        if last and not self.connection.transport.is_closing():
+            self.connection.transport.write(last)
         self.connection.done(self._close)
 
 

@@ -41,6 +41,7 @@ _SPECIAL = {
         b"te",
         b"trailer",
         b"http2-settings",
+        b"sec-websocket-extensions",  # messages that are compressed could not be read
         b"accept-encoding",
         b"cookie",
         b"x-request-id",
@@ -77,6 +78,22 @@ class RequestHead:
     origin: bytes | None = None
     asked_headers: bytes | None = None
     encoded: bool = False
+    _key_hash: str | None = None
+    _onward: bytes | None = None
+
+    @property
+    def key_hash(self) -> str:
+        """SHA-256 of the key, "" where there is none; heads that come again and again have it ready."""
+        if self._key_hash is None:
+            self._key_hash = keys.hash_of(key) if (key := self.key) else ""
+        return self._key_hash
+
+    @property
+    def onward(self) -> bytes:
+        """The headers that go on to the engine."""
+        if self._onward is None:
+            self._onward = b"".join(self.passed)
+        return self._onward
 
     @property
     def key(self) -> bytes | None:

@@ -128,7 +128,8 @@ class Gateway:
 
     def route(self, key: Key, model: str | None, named: str | None, now: int) -> tuple[routing.Route, Refusal | None]:
         """Where a request goes; with a refusal where every channel that would serve it has as many as it may have."""
-        found = chosen = routing.route(self.table.order, self.in_flight, key.caller, model, named, now)
+        in_flight = self._all_in_flight() if self.in_flight_elsewhere else self.in_flight
+        found = chosen = routing.route(self.table.order, in_flight, key.caller, model, named, now)
         full: set[str] = set()
         first: Refusal | None = None
         while chosen.channel is not None and self.limits.limited(chosen.channel.name):
@@ -141,7 +142,7 @@ class Gateway:
             first = first or refusal
             full.add(channel.name)
             left = [v for v in self.table.order if v.name not in full]
-            chosen = routing.route(left, self.in_flight, key.caller, model, named, now)
+            chosen = routing.route(left, in_flight, key.caller, model, named, now)
         if first is None or chosen.channel is not None:
             return chosen, None
         return found, first

@@ -19,6 +19,9 @@ WRITE_BUFFER = 256 * 1024
 Mode = Literal["none", "length", "chunked", "close", "strip", "raw", "frames"]
 
 
+_NO_CHUNKS = Chunks()  # of answers that have none
+
+
 class Answer:
     """An answer's head and how its body goes to the client.
 
@@ -46,7 +49,7 @@ class Answer:
         else:
             self.mode = "close"
         self.over = self.mode == "none" or (self.mode == "length" and self.left == 0)
-        self._chunks = Chunks()
+        self._chunks = Chunks() if head.chunked else _NO_CHUNKS
         self._tail = b"\n\n"
 
     @property

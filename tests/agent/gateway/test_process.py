@@ -232,6 +232,60 @@ def test_usage_outlives_a_gateway_that_ends_while_the_agent_is_away(place: Place
     asyncio.run(test())
 
 
+def test_usage_outlives_a_gateway_that_is_killed(place: Place) -> None:
+    """Whatever was answered is accounted for, and once only, whenever the kill comes."""
+    rows: list[dict[str, Any]] = []
+
+    async def ask(times: int) -> None:
+        for _ in range(times):
+            reader, writer = await place.dial(chat())
+            assert (await read_answer(reader)).status == 200
+            writer.close()
+
+    async def test() -> None:
+        await place.engine.start()
+        place.save()
+        saved = place.folder / "state" / "gateway"
+        with place.gateway() as child:
+            await ask(3)
+            child.signal(signal.SIGKILL)
+            await asyncio.to_thread(child.wait, 5)
+        (left,) = saved.glob("rows-*.jsonl")
+        assert left.stat().st_mode & 0o777 == 0o600
+        with left.open("a") as file:
+            file.write('["torn')
+        with place.gateway() as child:  # it takes up what was left, and is killed as well
+            await ask(2)
+            assert not left.exists()
+            child.signal(signal.SIGKILL)
+            await asyncio.to_thread(child.wait, 5)
+        agent = Gateways(place.folder / "state", place.folder / "state" / "run", rows.extend)
+        await agent.start()
+        with place.gateway() as child:
+            await ask(2)
+            async with asyncio.timeout(10):
+                while len(rows) < 7:
+                    await asyncio.sleep(0.01)
+                while any(path.stat().st_size for path in saved.glob("rows-*.jsonl")):
+                    await asyncio.sleep(0.01)
+            child.signal(signal.SIGKILL)  # what was taken is not told again
+            await asyncio.to_thread(child.wait, 5)
+        with place.gateway() as child:
+            await ask(1)
+            async with asyncio.timeout(10):
+                while len(rows) < 8:
+                    await asyncio.sleep(0.01)
+            child.signal(signal.SIGTERM)
+            assert await asyncio.to_thread(child.wait, 5) == 0
+        await agent.close_server()
+        assert len({r["id"] for r in rows}) == len(rows) == 8
+        assert {r["model"] for r in rows} == {rows[0]["model"]}
+        assert not list(saved.glob("rows-*")), "an orderly end leaves none"
+        await place.engine.stop()
+
+    asyncio.run(test())
+
+
 def test_agent_killed_and_started_again_is_invisible_to_a_stream(place: Place) -> None:
     async def test() -> None:
         await place.engine.start()
@@ -339,6 +393,7 @@ def test_every_kind_of_address(place: Place) -> None:
         addresses = [f"[{h}]:{p}" if ":" in h else f"{h}:{p}" for h, p in tcp]
         place.listen(f"unix:{place.folder}/gateway.sock", f"unix:{place.folder}/second.sock", *addresses)
         with place.gateway() as child:
+            assert (place.folder / "second.sock").stat().st_mode & 0o777 == 0o660
             opened = [await asyncio.open_connection(host, port) for host, port in tcp]
             opened += [
                 await asyncio.open_unix_connection(str(place.folder / f"{name}.sock")) for name in ("gateway", "second")
@@ -369,6 +424,16 @@ def test_the_kernel_asks_after_clients_that_say_nothing() -> None:
             said = [accepted.getsockopt(socket.IPPROTO_TCP, x) for x in (socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)]
             idle = accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE)
             assert idle + said[0] * said[1] == GONE_SECONDS
+
+
+@pytest.mark.parametrize(("mode", "umask"), [(0o660, 0o022), (0o600, 0o000), (0o666, 0o077)])
+def test_who_may_open_a_unix_socket_is_said_not_left_to_the_umask(tmp_path: Path, mode: int, umask: int) -> None:
+    before = os.umask(umask)
+    try:
+        with bind(f"unix:{tmp_path}/s", mode=mode):
+            assert (tmp_path / "s").stat().st_mode & 0o777 == mode
+    finally:
+        os.umask(before)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable
 from itertools import pairwise
 
@@ -10,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.gateway.websocket import Frames, model_of, with_model
+from agent.gateway.websocket import READ_BYTES, ClientFrames, Frames, model_of, with_model
 from tests.fakes.gateway_rig import NOW, Rig, read_answer, request, reserved, run, target
 from tests.fakes.stub_engine import Seen, complete
 
 OFFER = (
     "Connection: keep-alive, Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
-    "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+    "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Extensions: permessage-deflate\r\n"
 )
 TAKEN = (
     b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
@@ -98,6 +99,84 @@ def test_what_a_client_sends_at_once_is_not_lost() -> None:
         _, writer = await rig.open(opening() + b"\x81\x80abcd")
         seen = await rig.engine.next()
         await rig.until(lambda: seen.later == b"\x81\x80abcd")
+        writer.close()
+
+    run(test)
+
+
+def masked(payload: bytes, opcode: int = 1, fin: int = 0x80) -> bytes:
+    """As a client sends it."""
+    plain = frame(payload, opcode)
+    head = len(plain) - len(payload)
+    key = b"\x07\x80\xff\x13"
+    veiled = bytes(b ^ key[i % 4] for i, b in enumerate(payload))
+    return bytes([fin | opcode, plain[1] | 0x80]) + plain[2:head] + key + veiled
+
+
+def unmasked(data: bytes) -> list[bytes]:
+    """The payloads of a client's frames."""
+    found = []
+    while data:
+        short = data[1] & 0x7F
+        at = 2 + {126: 2, 127: 8}.get(short, 0)
+        size = int.from_bytes(data[2:at], "big") if short > 125 else short
+        key, veiled = data[at : at + 4], data[at + 4 : at + 4 + size]
+        found.append(bytes(b ^ key[i % 4] for i, b in enumerate(veiled)))
+        data = data[at + 4 + size :]
+    return found
+
+
+UPDATE = b'{"type":"session.update","model":"auto","session":{"model":"default-model:fast","voice":"\xc3\xbc"}}'
+ENGINES_OWN = {"type": "session.update", "model": "m-1", "session": {"model": "m-1", "voice": "ü"}}
+MESSAGES = [
+    (UPDATE, ENGINES_OWN),
+    (UPDATE.replace(b"auto", b"somebody-elses"), {**ENGINES_OWN, "model": "somebody-elses"}),
+    (b'{"type":"session.update","session":{}}', None),
+    (b'{"type":"input_audio_buffer.append","audio":"' + b"A" * 70_000 + b'"}', None),
+    (b'{"type":"say","text":"session.update model","model":"auto"}', None),
+    (b'{"type":"session.update","model":', None),
+    (b'["session.update","model"]', None),
+    (b'{"type":"session.update","model":7,"session":[]}', None),
+    (b"", None),
+]
+
+
+@given(st.lists(st.sampled_from(MESSAGES), max_size=4), st.lists(st.integers(1, 90_000), min_size=1, max_size=8))
+def test_a_session_update_says_the_engines_own_name(messages: list[tuple[bytes, object]], sizes: list[int]) -> None:
+    """However the frames are split; everything else goes through as it came."""
+    data = b"".join(masked(said) for said, _ in messages)
+    follower = ClientFrames({"auto", "", "default-model", "default-model:fast"}, "m-1")
+    out, at, step = b"", 0, 0
+    while at < len(data):
+        out += follower.feed(data[at : at + sizes[step % len(sizes)]])
+        at, step = at + sizes[step % len(sizes)], step + 1
+    for got, (said, wanted) in zip(unmasked(out), messages, strict=True):
+        assert (got == said) if wanted is None else (json.loads(got) == wanted)
+
+
+def test_client_frames_byte_by_byte_and_other_kinds() -> None:
+    follower = ClientFrames({"auto"}, "m" * 70_000)
+    data = masked(UPDATE)
+    out = b"".join(follower.feed(data[i : i + 1]) for i in range(len(data)))
+    assert json.loads(unmasked(out)[0])["model"] == "m" * 70_000
+    for other in (masked(UPDATE, 2), masked(UPDATE, 1, 0), masked(b"x", 9), frame(UPDATE)):
+        assert ClientFrames({"auto"}, "m").feed(other) == other, "binary, in fragments, a ping, not masked"
+    long = masked(UPDATE[:-1] + b',"x":"' + b"y" * READ_BYTES + b'"}')
+    assert ClientFrames({"auto"}, "m").feed(long) == long
+
+
+def test_a_session_update_is_routed_as_the_opening_was() -> None:
+    async def test(rig: Rig) -> None:
+        await rig.serve_default()
+        rig.engine.behaviour = talks
+        _, writer, _ = await opened(rig)
+        seen = rig.engine.seen[0]
+        assert "sec-websocket-extensions" not in seen.headers
+        writer.write(
+            masked(b'{"type":"session.update","model":"auto"}') + masked(b'{"type":"session.update","model":"x"}')
+        )
+        await rig.until(lambda: b"".join(unmasked(seen.later)).endswith(b'"x"}'))
+        assert [json.loads(m)["model"] for m in unmasked(seen.later)] == ["default-model", "x"]
         writer.close()
 
     run(test)
