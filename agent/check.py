@@ -76,16 +76,16 @@ def notes(file: NodeFile) -> list[str]:
     for channel in file.channels:
         if not channel.model_folders:
             found.append(f"channel {channel.name!r}: model_folders: none, so there is nothing to load")
-        if not channel.gpus:
-            found.append(
-                f"channel {channel.name!r}: gpus: none, so NVIDIA cards are hidden from its engines; it runs on the "
-                "processor, or on what its env names (AMD: HIP_VISIBLE_DEVICES, Vulkan: GGML_VK_VISIBLE_DEVICES)"
-            )
         found += [
             f"{folder} lies on a rotating disk: models load slowly from there; move them to an SSD"
             for folder in channel.model_folders
             if folder.is_dir() and rotates(folder.stat().st_dev)
         ]
+    if without := [repr(channel.name) for channel in file.channels if not channel.gpus]:
+        found.append(
+            f"channel {', '.join(without)}: gpus: none, so NVIDIA cards are hidden from its engines; it runs on the "
+            "processor, or on what its env names (AMD: HIP_VISIBLE_DEVICES, Vulkan: GGML_VK_VISIBLE_DEVICES)"
+        )
     return list(dict.fromkeys(found))
 
 

@@ -160,8 +160,9 @@ class LlamaCpp:
             yield Argument(option, " ".join((typed, *following)), (flag, *given, *following), flag, complete)
 
     def suggest(self, flag: str) -> str | None:
-        """The option that an unknown one was probably meant to be."""
-        close = difflib.get_close_matches(_normal(flag), self.options, n=1, cutoff=0.75)
+        """The option that an unknown one was probably meant to be; none of SlotServe's own, for it would be dropped."""
+        known = [spelling for spelling, (option, _) in self.options.items() if option not in OWNED]
+        close = difflib.get_close_matches(_normal(flag), known, n=1, cutoff=0.75)
         return close[0] if close else None
 
     def check_command(self, prepared: Prepared) -> tuple[str, ...]:

@@ -138,8 +138,9 @@ def served(name: str) -> str:
 
 
 def suggest(options: Options, flag: str) -> str | None:
-    """The option that an unknown one was probably meant to be."""
-    close = difflib.get_close_matches(_normal(options, flag.partition("=")[0]), options.counts, n=1, cutoff=0.75)
+    """The option that an unknown one was probably meant to be; none of SlotServe's own, for it would be dropped."""
+    known = [spelling for spelling in options.counts if _owned(options, options.same[spelling]) is None]
+    close = difflib.get_close_matches(_normal(options, flag.partition("=")[0]), known, n=1, cutoff=0.75)
     return close[0] if close else None
 
 

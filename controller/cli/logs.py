@@ -76,6 +76,8 @@ class _Reader:
         if self._app.as_json and not follow:
             self._app.out(piece, lambda: None)
             return
+        if offset < 0 < piece["offset"]:
+            piece = {**piece, "text": _whole_lines(piece["text"])}
         while True:
             self._show(piece)
             if piece["text"]:
@@ -137,6 +139,12 @@ def _printer(app: App, raw: bool) -> Callable[[dict[str, Any]], None]:
         click.echo(folder.feed(piece["text"]) if piece["text"] else folder.flush(), nl=False)
 
     return fold
+
+
+def _whole_lines(text: str) -> str:
+    """Without the rest of a line that the end of an output begins with."""
+    _, newline, rest = text.partition("\n")
+    return rest if newline and rest else text
 
 
 def _harmless(text: str) -> str:

@@ -119,7 +119,7 @@ command = ["{sys.executable}"]
     assert (said.returncode, said.stderr) == (0, "")
     notes = [line for line in said.stdout.splitlines() if line.startswith("note: ")]
     for words in ("sglang takes its key from its command line", "engines.vllm: no channel uses it",
-                  "'radeon': model_folders: none", "'radeon': gpus: none"):  # fmt: skip
+                  "'radeon': model_folders: none", "'main', 'radeon': gpus: none"):  # fmt: skip
         assert any(words in note for note in notes), words
     path.write_text(path.read_text().replace('"simulated", "sglang"', '"llamacpp", "vllm"'))
     assert (
@@ -158,7 +158,8 @@ def test_a_wrong_setting_is_told_by_variable(tmp_path: Path) -> None:
 def test_without_an_agent(tmp_path: Path) -> None:
     node_file(tmp_path)
     said = run(tmp_path, "status")
-    assert (said.returncode, said.stdout) == (1, "No agent runs with this folder.\n")
+    assert (said.returncode, said.stdout.splitlines()[0]) == (1, "No agent runs with this folder.")
+    assert "not enrolled; `slotserve node add NAME`" in said.stdout
     assert run(tmp_path, "stop-engines").stdout == "no engine runs\n"
 
 

@@ -169,6 +169,7 @@ def test_unknown_arguments_stay_and_are_listed_with_help() -> None:
     assert ENGINE.suggest("--ctx-sise") == "--ctx-size"
     assert ENGINE.suggest("--ctx_sise") == "--ctx-size"
     assert ENGINE.suggest("--nothing-like-it-at-all") is None
+    assert ENGINE.suggest("--modle") != "--model", "that one would be dropped"
 
 
 @pytest.mark.parametrize("token", ["--mlock=true", "--frob=--model", "--frob=-m", "--mlock -m", "--frob --model"])

@@ -179,6 +179,7 @@ def test_unknown_ones_stay_with_what_follows_them() -> None:
     assert made.unknown == ("--brand-new", "--other")
     assert [d.argument for d in made.dropped] == ["--max-model-len"]
     assert get("vllm").suggest("--max-modle-len") == "--max-model-len"
+    assert get("vllm").suggest("--hots") != "--host", "that one would be dropped"
 
 
 def test_a_node_may_name_the_subcommand_itself() -> None:

@@ -86,6 +86,7 @@ def test_the_end_of_what_runs_as_people_read_it(run: Run, world: World) -> None:
     assert run().output == "100 %\nready\nlast words"
     assert run("--raw").output == "loading\r 10 %\r100 %\n\x1b[31mready\x1b[0m\nlast words"
     assert run("--bytes", "5").output == "words"
+    assert run("--bytes", "22").output == "last words", "not with half a line"
 
 
 def test_long_output_comes_whole_in_pieces(run: Run, world: World) -> None:
