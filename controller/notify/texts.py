@@ -161,7 +161,7 @@ MESSAGES: dict[str, Message] = {
             ("!default", N_("Nothing answers on this channel until a try succeeds.")),
             ("", N_(
                 "It is tried again by itself, at growing intervals. An edited preset is tried at once, and so "
-                "is a press on Retry."
+                "is Retry now."
             )),
         ),
         "channel",
