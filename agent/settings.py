@@ -61,6 +61,7 @@ class ChannelConfig(BaseModel):
 class GatewayConfig(BaseModel):
     model_config = ConfigDict(extra="forbid")
     listen: list[str] = ["127.0.0.1:8710"]
+    socket_mode: str = Field(default="0660", pattern="^0?[0-7]{3}$")  # of the files of unix: addresses
     url: str | None = None
     tls_certificate: Path | None = None
     tls_key: Path | None = None

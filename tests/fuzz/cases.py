@@ -190,6 +190,14 @@ TAKEN = (
     b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
     b"Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n"
 )
+ANSWERED = (
+    b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n",
+    b"9\r\ndata: a\n\n\r\n",
+    b"9\r\ndata: b\n\n\r\n",
+    b"b\r\ndata: c\n\n\r\n",
+    b"\r\n",
+    b"0\r\n\r\n",
+)
 EVENTS = [
     b"data: a\n\n",
     b'data: {"x": 1}\n\n',
@@ -204,6 +212,8 @@ EVENTS = [
 
 def make_case(dice: Dice) -> Case:
     """One case. Most are close to what is right, for there the mistakes hide."""
+    if dice.randrange(5) == 0:
+        return _again(dice)
     data = b"".join(_request(dice) for _ in range(1 + (dice.randrange(3) == 0) + (dice.randrange(8) == 0)))
     if dice.randrange(3) == 0:
         data = _spiced(dice, data, 1 + dice.randrange(3))
@@ -215,6 +225,30 @@ def make_case(dice: Dice) -> Case:
         place = dice.randrange(len(plan) + 1)
         plan = plan[:place] + _one(dice, "xEskK") + plan[place:]
     return Case(data, _cuts(dice, data), answers, plan)
+
+
+def _again(dice: Dice) -> Case:
+    """The same head several times but for the body's length, each when the one before is answered; what is nearly the
+    same comes last."""
+    target = _one(dice, TARGETS[:66])
+    length = _one(dice, [b"Content-Length: %d", b"content-length: %d", b"Content-Length:%d", b"Content-Length: 0%d"])
+    lines = [b"Host: g", b"Authorization: Bearer " + KEY, *(_one(dice, LINES) for _ in range(dice.randrange(2)))]
+    lines.insert(dice.randrange(3), length)
+    head = b"\r\n".join([b"POST %b HTTP/1.1" % target, *lines]) + b"\r\n\r\n"
+    bodies = [_one(dice, BODIES[:-6]) for _ in range(3 + dice.randrange(3))]
+    whole = [head % len(body) + body for body in bodies]
+    if dice.randrange(2):
+        whole[-1] = _spiced(dice, whole[-1], 1)
+    if dice.randrange(4) == 0:
+        whole[-1] += whole[0][: dice.randrange(len(whole[0]) + 1)]
+    data, cuts, plan = b"", [], ""
+    for part in whole:
+        more = [len(data) + c for c in _cuts(dice, part)] if dice.randrange(3) == 0 else []
+        cuts += [len(data), *more] if data else more
+        data += part
+        plan += "c" * (len(more) + 1) + "tteeeeeeeeett"
+    answers = tuple(_answer(dice) for _ in range(2)) if dice.randrange(4) == 0 else (ANSWERED,)
+    return Case(data, tuple(cuts), answers, plan)
 
 
 def _request(dice: Dice) -> bytes:

@@ -68,10 +68,10 @@ def requests(data: bytes, of_client: bool = True) -> tuple[list[Message], str]:
             if hosts > 1 or (hosts == 0 and message.version == b"1.1"):
                 raise Malformed("Host")
             _framing(message, closes=False)
+            found.append(message)  # what of its body comes before a fault may have been passed on
             pos = _body(message, data, head_end + 4)
         except Malformed as err:
             return found, f"malformed: {err}"
-        found.append(message)
         if not message.complete:
             return found, "incomplete"
         if message.method == b"GET" and any(v.lower() == b"websocket" for v in message.values(b"upgrade")):
