@@ -13,6 +13,7 @@ from controller.cli.channels import channel_name
 from controller.cli.client import Client, Refused, ways_out
 from controller.cli.options import CHANNEL, command
 
+WEEK = 7 * 86_400_000
 COUNTS_AS_NOW = 60_000  # the controller takes a start up to a minute ago as now; so is one that is a minute ahead
 
 
@@ -69,14 +70,36 @@ def book(app: App, **given: Any) -> None:
 @click.option("--for", "duration", default="1h", show_default=True)
 @click.option("--after", default="now", show_default=True)
 @click.option("--exclusive", is_flag=True)
+@click.option("--channel", type=CHANNEL, help="With --tell-me: only there.")
+@click.option("--before", help="With --tell-me: the slot ends by then; a week from --after when missing.")
+@click.option("--tell-me", is_flag=True, help="Tell me once when such a slot gets free, instead of listing.")
 @command
-def slots(app: App, model: str | None, duration: str, after: str, exclusive: bool) -> None:
-    """The nearest free windows across all channels, best first, and why."""
+def slots(
+    app: App,
+    model: str | None,
+    duration: str,
+    after: str,
+    exclusive: bool,
+    channel: str | None,
+    before: str | None,
+    tell_me: bool,
+) -> None:
+    """The nearest free windows across all channels, best first, and why.
+
+    \b
+    slotserve slots Qwen3-32B --for 2h
+    slotserve slots Qwen3-32B --for 2h --before 'tomorrow 18:00' --tell-me
+    """
+    if (channel or before) and not tell_me:
+        raise click.UsageError("--channel and --before go with --tell-me.")
     if bool(model) == exclusive:
         raise click.UsageError("Name a model, or --exclusive.")
     with app.client() as client:
         name, preset = model_of(client, model) if model else (None, None)
         minutes = app.duration(duration, "--for") / 60
+        if tell_me:
+            _tell_me(app, client, name, preset, minutes, after, before, channel)
+            return
         answer = client.get(
             "/slots",
             model=name,
@@ -89,6 +112,34 @@ def slots(app: App, model: str | None, duration: str, after: str, exclusive: boo
         [s["channel"], app.window(s["starts_at"], s["ends_at"]), app.told(s.get("why", ""))] for s in answer["items"]
     ]
     app.out(answer, lambda: app.table(["channel", "free", "why"], rows, "Nothing free."))
+
+
+def _tell_me(
+    app: App,
+    client: Client,
+    model: str | None,
+    preset: str | None,
+    minutes: float,
+    after: str,
+    before: str | None,
+    channel: str | None,
+) -> None:
+    """Waits for a slot; where one is free already, the refusal shows it."""
+    start = app.instant(after, what="--after")
+    body: dict[str, Any] = {
+        "kind": "model" if model else "exclusive",
+        "minutes": max(1, round(minutes)),
+        "not_before": "now" if after.strip().lower() == "now" else times.rfc3339(start),
+        "not_after": times.rfc3339(app.instant(before, start, "--before") if before else start + WEEK),
+    }
+    body |= {name: value for name, value in (("model", model), ("preset", preset), ("channel", channel)) if value}
+    made = client.post("/watches", body)
+    app.out(
+        made,
+        lambda: click.echo(
+            f"You are told once when {made['minutes']} min get free before {app.when(made['not_after'])} ({made['id']})."
+        ),
+    )
 
 
 def _usage(given: dict[str, Any]) -> None:

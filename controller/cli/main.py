@@ -39,7 +39,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "key": ("people", "key", "Create or revoke an API key."),
     "users": ("people", "users", "People."),
     "user": ("people", "user", "Add, edit or disable a person."),
-    "notifications": ("reports", "notifications", "What you have been told."),
+    "notifications": ("notifications", "notifications", "What you have been told, and how you are told."),
     "audit": ("reports", "audit", "Who did what, and when."),
     "usage": ("reports", "usage", "Requests and GPU time."),
 }

@@ -1,4 +1,4 @@
-"""`slotserve notifications`, `audit` and `usage`."""
+"""`slotserve audit` and `usage`."""
 
 from __future__ import annotations
 
@@ -12,17 +12,6 @@ from controller.cli.options import command
 from controller.cli.times import from_api
 
 LIMIT = click.option("--limit", type=click.IntRange(1, 100_000), default=50, help="How many, newest first.")
-
-
-@click.command()
-@LIMIT
-@command
-def notifications(app: App, limit: int) -> None:
-    """What you have been told."""
-    with app.client() as client:
-        items = list(client.items("/notifications", limit))
-    rows = [[app.when(n["at"]), n.get("kind", ""), n.get("subject", ""), app.told(n.get("text", ""))] for n in items]
-    app.out({"items": items}, lambda: app.table(["at", "kind", "about", "text"], rows, "Nothing new."))
 
 
 @click.command()
