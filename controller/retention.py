@@ -31,6 +31,7 @@ from controller.store.tables import (
     SecretLink,
     SlotWatch,
     Usage,
+    WebSession,
 )
 
 log = logging.getLogger(__name__)
@@ -55,6 +56,7 @@ def prune(store: Store, logs: LogStore | None, settings: Settings, now: int) -> 
         ("commands", Command, Command.deadline < audit),
         ("tokens", JoinToken, JoinToken.expires_at < audit),
         ("links", SecretLink, SecretLink.revoked_at < audit),
+        ("sessions", WebSession, or_(WebSession.seen_at < audit, WebSession.ended_at < audit)),
     )
     gone = {kind: _remove(store, table, where) for kind, table, where in kinds}
     if logs is not None:

@@ -5,6 +5,7 @@ Half-open spans in milliseconds. A row holds until the channel's next one, at th
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -110,6 +111,12 @@ class Hours:
         if span.row.fallback:
             self.fallback += span.ms
 
+    def join(self, other: Hours) -> None:
+        for state, ms in other.states.items():
+            self.states[state] += ms
+        self.reserved += other.reserved
+        self.fallback += other.fallback
+
 
 def joined(found: Iterable[Span]) -> Iterator[Span]:
     """Spans that say the same, one after the other, as one."""
@@ -126,8 +133,6 @@ def joined(found: Iterable[Span]) -> Iterator[Span]:
 
 
 def _cut(row: StateRow, start: int, end: int, bookings: Sequence[Booked], cuts: Sequence[int]) -> Iterator[Span]:
-    from bisect import bisect_left, bisect_right
-
     near = bookings[
         bisect_right(bookings, start, key=lambda b: b.end) : bisect_left(bookings, end, key=lambda b: b.start)
     ]

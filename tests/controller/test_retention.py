@@ -27,6 +27,7 @@ from controller.store.tables import (
     SlotWatch,
     Usage,
     User,
+    WebSession,
 )
 from tests.fleet_parts import make_store
 
@@ -57,6 +58,7 @@ def fill(store: Any, ages: list[float]) -> None:
                     SecretLink(
                         id=id_, kind="feed", user_id="u", prefix="x", sha256=id_, created_at=at, revoked_at=at
                     ),
+                    WebSession(id=id_, sha256=id_, user_id="u", way="password", created_at=at, seen_at=at),
                     Command(id=id_, node_id="n", kind="retry", created_at=at, deadline=at),
                     JoinToken(id=id_, node_name="n", sha256=id_, created_at=at, expires_at=at),
                     Usage(
