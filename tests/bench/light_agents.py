@@ -1,0 +1,121 @@
+"""Many agents in one process that speak the real contract over real mutual TLS, and do nothing else.
+
+`python -m tests.bench.light_agents FOLDER ADDRESS`: FOLDER holds ca.crt and, for each agent, NAME.crt and NAME.key. For
+each plan that an agent gets, it writes a line to FOLDER/agents.log: time, name, epoch, generation, what (`plan`, or
+`welcome` where a connection began), and the instants at which the plan's steps begin.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import random
+import resource
+import sys
+import time
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from protos import fleet_pb2, fleet_pb2_grpc, types_pb2
+
+CHANNELS = 8
+HEARTBEAT_SECONDS = 5.0
+MOST_SECONDS = 5.0  # between two attempts, as the real link has it
+VERSION = version("slotserve")
+OPTIONS = (("grpc.use_local_subchannel_pool", 1), ("grpc.max_receive_message_length", 64 << 20))
+
+
+class LightAgent:
+    """One node. What it is told to run, it says it runs."""
+
+    def __init__(self, folder: Path, name: str, address: str, log: Any) -> None:
+        self.name, self._address, self._log = name, address, log
+        key, certificate = (folder / f"{name}.key").read_bytes(), (folder / f"{name}.crt").read_bytes()
+        self._credentials = grpc.ssl_channel_credentials((folder / "ca.crt").read_bytes(), key, certificate)
+        self._held = (0, 0, b"")
+        self._plan = types_pb2.Plan()
+
+    async def run(self) -> None:
+        tries = 0
+        while True:
+            began = time.monotonic()
+            with contextlib.suppress(grpc.aio.AioRpcError):
+                async with grpc.aio.secure_channel(self._address, self._credentials, options=OPTIONS) as channel:
+                    await self._converse(fleet_pb2_grpc.FleetStub(channel).Connect())
+            tries = 0 if time.monotonic() - began > MOST_SECONDS else tries + 1
+            await asyncio.sleep(random.uniform(0, min(MOST_SECONDS, 0.2 * 2**tries)))
+
+    async def _converse(self, call: Any) -> None:
+        epoch, generation, digest = self._held
+        hello = fleet_pb2.Hello(
+            node=self.name,
+            version=VERSION,
+            contract=1,
+            epoch=epoch,
+            generation=generation,
+            plan_sha256=digest,
+            channels=[types_pb2.DeclaredChannel(name=f"c{n}", engines=["simulated"]) for n in range(CHANNELS)],
+            gateway_urls=["http://127.0.0.1:1"],
+        )
+        await call.write(fleet_pb2.AgentMessage(hello=hello))
+        beats = asyncio.create_task(self._beat(call))
+        try:
+            while (said := await call.read()) is not grpc.aio.EOF:
+                match said.WhichOneof("body"):
+                    case "welcome":
+                        self._note(said.welcome.epoch, self._held[1], "welcome")
+                    case "plan":
+                        await self._take(call, said.plan)
+        finally:
+            beats.cancel()
+
+    async def _take(self, call: Any, push: fleet_pb2.PlanPush) -> None:
+        if hashlib.sha256(push.plan).digest() != push.sha256 or push.epoch < self._held[0]:
+            raise SystemExit(f"{self.name}: a plan that cannot be right")
+        self._held = (push.epoch, push.generation, push.sha256)
+        self._plan = types_pb2.Plan.FromString(push.plan)
+        answer = fleet_pb2.PlanAnswer(epoch=push.epoch, generation=push.generation, accepted=True)
+        await call.write(fleet_pb2.AgentMessage(plan_answer=answer))
+        self._note(push.epoch, push.generation, "plan", sorted({s.at_ms for c in self._plan.channels for s in c.steps}))
+        await call.write(self._status())
+
+    async def _beat(self, call: Any) -> None:
+        await asyncio.sleep(random.uniform(0, HEARTBEAT_SECONDS))
+        while True:
+            await call.write(self._status())
+            await asyncio.sleep(HEARTBEAT_SECONDS)
+
+    def _status(self) -> fleet_pb2.AgentMessage:
+        now = time.time() * 1000
+        said = []
+        for channel in self._plan.channels:
+            step = next((s for s in reversed(channel.steps) if s.at_ms <= now), None)
+            target = step.target if step else ""
+            model = next((x.model for x in channel.launches if x.identity == target), "")
+            phase = "ready" if target else "off"
+            said.append(
+                types_pb2.ChannelStatus(channel=channel.channel, phase=phase, running=target, running_model=model)
+            )
+        return fleet_pb2.AgentMessage(status=fleet_pb2.Status(channels=said))
+
+    def _note(self, epoch: int, generation: int, what: str, steps: list[int] | None = None) -> None:
+        instants = ",".join(map(str, steps or ()))
+        self._log.write(f"{time.time():.6f} {self.name} {epoch} {generation} {what} {instants}\n")
+        self._log.flush()
+
+
+async def main(folder: Path, address: str) -> None:
+    names = sorted(p.stem for p in folder.glob("z*.crt"))
+    with (folder / "agents.log").open("a") as log:
+        agents = [LightAgent(folder, name, address, log) for name in names]
+        await asyncio.gather(*(agent.run() for agent in agents))
+
+
+if __name__ == "__main__":
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    asyncio.run(main(Path(sys.argv[1]), sys.argv[2]))
