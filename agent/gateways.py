@@ -239,7 +239,10 @@ class Gateways:
                 del link.asked[channel]
             await self._counted(link, {**link.counts, channel: int(message["in_flight"])})
         elif kind == "usage":  # beside: it waits for the disk, and counts and barriers must not wait for that
-            task = asyncio.ensure_future(self._usage(link, list(message["rows"])))
+            fields, rows = message.get("fields"), list(message["rows"])
+            if fields is not None:  # a gateway of an earlier version says them with every row
+                rows = [dict(zip(fields, row, strict=True)) for row in rows]
+            task = asyncio.ensure_future(self._usage(link, rows))
             self._serving.add(task)
             task.add_done_callback(self._serving.discard)
         else:

@@ -23,7 +23,7 @@ gateway -> agent
     {"type": "closed", "channel": str, "barrier": str, "in_flight": int}
     {"type": "in_flight", "channels": {name: int}, "callers"?: CALLERS}     whole; on change, at once while a channel is
                                                                            closed; callers: on channels with a limit
-    {"type": "usage", "rows": [{...}]}                     as protos UsageRow, kept until taken
+    {"type": "usage", "fields": [str], "rows": [[...]]}    as protos UsageRow, kept until taken
 
 CALLERS = {name: [[user, key, int]]}                       running requests; 0: waits for a place
 

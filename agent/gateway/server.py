@@ -31,7 +31,7 @@ from agent.gateway.limits import Limits
 from agent.gateway.metrics import Metrics
 from agent.gateway.reply import Reply
 from agent.gateway.table import Table, read
-from agent.gateway.usage import Usage
+from agent.gateway.usage import FIELDS, Usage
 
 log = logging.getLogger(__name__)
 VERSION = "0.1.0"
@@ -262,7 +262,7 @@ class Gateway:
         for _ in range(MOST_BATCHES):
             if self.send is None or not (rows := self.usage.batch()):
                 return
-            self.send({"type": "usage", "rows": rows})
+            self.send({"type": "usage", "fields": FIELDS, "rows": rows})
 
     def read_tokens(self) -> None:
         """What the engines have said of tokens; many answers at once, which costs half of one by one."""

@@ -80,13 +80,13 @@ class Usage:
         if row is not None:
             self._waiting[row_id] = (*row[:-3], *found, row[-1])
 
-    def batch(self) -> list[dict[str, Any]]:
-        """Rows that were not sent yet, at most BATCH of them; they count as sent until `resend`."""
+    def batch(self) -> list[tuple[Any, ...]]:
+        """Rows by FIELDS that were not sent yet, at most BATCH of them; they count as sent until `resend`."""
         picked = list(islice(self._waiting, BATCH))
         rows = []
         for row_id in picked:
             row = self._sent[row_id] = self._waiting.pop(row_id)
-            rows.append({"id": row_id, **dict(zip(_FIELDS, row, strict=False))})
+            rows.append((row_id, *row[:-1]))
         return rows
 
     def taken(self, ids: list[str]) -> None:
@@ -143,7 +143,7 @@ class Usage:
         number = 0
         for row_id, fields in rows.items():
             number = next(self._numbers)
-            self._waiting[row_id] = (*(*fields, None, None)[: len(_FIELDS)], number)
+            self._waiting[row_id] = (*(*fields, None, None)[: len(FIELDS) - 1], number)
         if self.journal is not None and rows:
             self.journal.add("".join(json.dumps([row_id, *fields]) + "\n" for row_id, fields in rows.items()), number)
 
@@ -161,7 +161,8 @@ def _quoted(text: str) -> str:
     return json.dumps(text)
 
 
-_FIELDS = (
+FIELDS = (
+    "id",
     "channel",
     "model",
     "key_id",

@@ -23,13 +23,13 @@ from typing import Any
 import uvloop
 
 from tests.bench import proxies
-from tests.bench.load import ANSWER_ENDS, STREAM_ENDS, Caller, call, first_bytes, request
+from tests.bench.load import ANSWER_ENDS, REQUESTS, STREAM_ENDS, Caller, call, first_bytes, request
 from tests.bench.proxies import Proxy
 from tests.bench.report import report
 from tests.bench.upstream import CHUNKS
 from tests.parts import running, wait_until
 
-CONNECTIONS, REQUESTS, STREAMS, ROUNDS, PROBES = 16, 4000, 64, 5, 40
+CONNECTIONS, NUMBER, STREAMS, ROUNDS, PROBES = 16, 4000, 64, 5, 40
 OPEN_STREAMS = 2000
 
 
@@ -52,7 +52,7 @@ def main() -> None:
                 runner.run(_requests(proxy, 400))
             for _ in range(ROUNDS):
                 for proxy in all_of_them:
-                    runner.run(_requests(proxy, REQUESTS if proxy.name in ("gateway", "nginx") else REQUESTS // 4))
+                    runner.run(_requests(proxy, NUMBER if proxy.name in ("gateway", "nginx") else NUMBER // 4))
                 for proxy in all_of_them:
                     runner.run(_streams(proxy))
                 for proxy in all_of_them[:2]:
@@ -66,8 +66,8 @@ def main() -> None:
 
 async def _requests(proxy: Proxy, number: int) -> None:
     before = proxy.cpu_us()
-    await call(proxy.port, CONNECTIONS, request(False), number // CONNECTIONS, ANSWER_ENDS)
-    if number >= REQUESTS // 4:
+    await call(proxy.port, CONNECTIONS, REQUESTS, number // CONNECTIONS, ANSWER_ENDS)
+    if number >= NUMBER // 4:
         proxy.request.append((proxy.cpu_us() - before) / number)
 
 

@@ -3,9 +3,7 @@ aiohttp and with Starlette and httpx. One process each, all with the same engine
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
-import json
 import os
 import re
 import sys
@@ -49,28 +47,21 @@ class Proxy:
 
 @contextmanager
 def gateway(folder: Path, engine: Path) -> Iterator[Proxy]:
-    """The real process, with everything on that an installation has."""
+    """The real process, with everything on that an installation has, and an agent that takes its usage rows."""
     port = free_port()
     (folder / "node.toml").write_text(f'node = "n"\n[gateway]\nlisten = ["127.0.0.1:{port}"]\n')
-    saved = folder / "state" / "gateway"
-    saved.mkdir(parents=True)
-    target = {"identity": "i", "model": "bench-model", "preset": None}
-    serving = {**target, "launch_id": "l", "socket": str(engine), "host": "", "port": 0, "engine_key": "k",
-               "served_name": "bench-model"}  # fmt: skip
-    entry = {"name": "main", "open": True, "phase": "ready", "serving": serving, "loading": None, "fallback": False,
-             "switching": None, "failure": None, "blocked": None, "steps": [{"at": 0, "target": target, "why": "default"}]}  # fmt: skip
-    table = {"type": "table", "version": 1, "clock": None, "settings": {}, "channels": [entry]}
-    key = {"id": "k1", "user_id": "u1", "user_name": "bench", "role": "user", "expires_at_ms": None}
-    keys = {"type": "keys", "keys": {hashlib.sha256(KEY.encode()).hexdigest(): key}}
-    (saved / "table.json").write_text(json.dumps(table))
-    (saved / "keys.json").write_text(json.dumps(keys))
+    state = folder / "state"
     env = {
         **os.environ,
         "SLOTSERVE_NODE_FILE": str(folder / "node.toml"),
-        "SLOTSERVE_AGENT_STATE_DIR": str(folder / "state"),
+        "SLOTSERVE_AGENT_STATE_DIR": str(state),
+        "SLOTSERVE_AGENT_RUN_DIR": str(state / "run"),
     }
-    with _process("gateway", [sys.executable, "-c", RUN], folder, port, env) as proxy:
-        yield proxy
+    agent = [sys.executable, "-m", "tests.bench.agent", str(folder), str(engine)]
+    with running(agent, folder / "agent.log"):
+        wait_until((state / "gateway" / "keys.json").exists, 10, "the agent listens")
+        with _process("gateway", [sys.executable, "-c", RUN], folder, port, env) as proxy:
+            yield proxy
 
 
 @contextmanager

@@ -6,12 +6,19 @@ from __future__ import annotations
 import asyncio
 import re
 import sys
+from itertools import cycle
 from typing import Any
 
 import uvloop
 
-ANSWER = b'{"id":"c","object":"chat.completion","choices":[{"index":0,"message":{"content":"' + b"x" * 400 + b'"}}]}'
-WHOLE = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%b" % (len(ANSWER), ANSWER)
+ANSWERS = [
+    b'{"id":"c","object":"chat.completion","choices":[{"index":0,"message":{"content":"' + b"x" * length + b'"}}]}'
+    for length in range(350, 451, 7)
+]
+WHOLE = cycle(
+    b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
+    for body in ANSWERS
+)
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 EVENT = (
     b'data: {"id":"c","object":"chat.completion.chunk","choices":[{"index":0,"delta":{"content":"'
@@ -50,7 +57,7 @@ class Engine(asyncio.Protocol):
             self._every, self._left = (float(pace[1]), int(pace[2])) if pace else (EVERY_SECONDS, CHUNKS)
             asyncio.get_running_loop().call_later(self._every, self._next)
             return
-        self._transport.write(WHOLE)
+        self._transport.write(next(WHOLE))
         if b"connection: close" in head.lower() or b"HTTP/1.0" in head:
             self._transport.close()
 

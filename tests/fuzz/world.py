@@ -239,6 +239,7 @@ class World:
 
     def _taken(self, message: dict[str, Any]) -> None:
         if message["type"] == "usage":
-            self.rows += message["rows"]
-            ids = [row["id"] for row in message["rows"]]
+            rows = [dict(zip(message["fields"], row, strict=True)) for row in message["rows"]]
+            self.rows += rows
+            ids = [row["id"] for row in rows]
             self.loop.call_soon(lambda: self.gateway.take({"type": "usage_taken", "ids": ids}))
