@@ -78,8 +78,7 @@ def _by_key(ctx: Context, header: str, now: int) -> Actor:
         found = keys.authenticate(db, secret.strip(), now)
     if found is None:
         raise Unauthorized("this API key is not known here, was revoked or has expired; make another with a log-in")
-    key, user = found
-    if key.last_used_at is None or key.last_used_at < now - keys.LAST_USE_MS:
+    if found.last_used_at is None or found.last_used_at < now - keys.LAST_USE_MS:
         with ctx.store.write() as db:
-            keys.used(db, key.id, now)
-    return Actor(user.id, user.name, user.role, "key", key.id)
+            keys.used(db, found.key_id, now)
+    return Actor(found.user_id, found.user_name, found.role, "key", found.key_id)

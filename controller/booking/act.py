@@ -54,8 +54,7 @@ def create(
         view = look(session, ctx.settings, place, booking, now, holder)
         status = steps.judged(view, booking, None, actor, now)
         row = new_row(session, actor, now, place, booking, status, holder, extras)
-        session.add(row)
-        session.flush()
+        reservations.insert(session, row)
         steps.done(session, row, actor, now, "create", None, extras.reason)
         text = f"{actor.name} has booked {place.full_name} for you."
         inbox.acted_for(session, row, actor.id, "booked", text, now)

@@ -92,7 +92,7 @@ def look(
     channel, node = place.channel, place.node
     policy = policy_for(settings, channel)
     launch, size, model_known, missing = None, 0, True, ""
-    before, after = _beside(session, channel.id, booking, besides)
+    before, overlapping, after = _around(session, channel.id, booking, besides)
     catalogue, mbps = _catalogue(session, place, booking, before, after), speed(settings, node)
 
     def can(model: str | None, preset: str | None) -> Launch | None:
@@ -106,7 +106,6 @@ def look(
             missing = catalogue.missing_on(node.id, booking.model) if catalogue else ""
             launch = can(booking.model, booking.preset)
             model_known = launch is not None or booking.preset is not None
-    overlapping = reservations.holding_in(session, [channel.id], booking.start, booking.end, besides)
     facts = Facts(
         model_known=model_known,
         preset_known=booking.preset is None or launch is not None,
@@ -235,20 +234,23 @@ def _catalogue(session: Session, place: Place, booking: Booking, *beside: Reserv
     return read_catalogue(session, (place.node.id,), models, presets=any(preset for _, preset in targets))
 
 
-def _beside(
+def _around(
     session: Session, channel_id: str, booking: Booking, besides: str | None
-) -> tuple[Reservation | None, Reservation | None]:
-    """The last booking that ends by the start, and one that begins exactly at the end."""
-    where = {"channel": channel_id, "start": booking.start, "end": booking.end, "besides": besides or ""}
-    rows = session.scalars(_neighbours(), where).all()
-    before = [r for r in rows if r.ends_at <= booking.start]
-    after = [r for r in rows if r.starts_at == booking.end]
-    return (before[0] if before else None), (after[0] if after else None)
+) -> tuple[Reservation | None, list[Reservation], Reservation | None]:
+    """The last booking that ends by the start, what overlaps, and one that begins exactly at the end. One statement."""
+    start, end = booking.start, max(booking.start, booking.end)
+    where = {"channel": channel_id, "start": start, "end": end, "besides": besides or ""}
+    rows = list(session.scalars(_beside_and_between(), where))
+    before = [r for r in rows if r.ends_at <= start]
+    between = [r for r in rows if r.ends_at > start and r.starts_at < end]
+    after = [r for r in rows if r.starts_at == end and r not in before]
+    return (before[-1] if before else None), between, (after[0] if after else None)
 
 
 @cache
-def _neighbours() -> Select[Any]:
+def _beside_and_between() -> Select[Any]:
     """Made once: to put a statement together takes longer than to run it."""
+    start, end = bindparam("start", type_=BigInteger), bindparam("end", type_=BigInteger)
     holds = (
         Reservation.channel_id == bindparam("channel", type_=String),
         Reservation.status.in_(HOLDING),
@@ -256,10 +258,10 @@ def _neighbours() -> Select[Any]:
     )
     last = (
         select(Reservation.id)
-        .where(*holds, Reservation.ends_at <= bindparam("start", type_=BigInteger))
+        .where(*holds, Reservation.ends_at <= start)
         .order_by(Reservation.ends_at.desc())
         .limit(1)
         .scalar_subquery()
     )
-    next_one = Reservation.starts_at == bindparam("end", type_=BigInteger)
-    return select(Reservation).where(or_(Reservation.id == last, and_(*holds, next_one)))
+    near = and_(*holds, Reservation.starts_at <= end, Reservation.ends_at > start)
+    return select(Reservation).where(or_(Reservation.id == last, near)).order_by(Reservation.starts_at)

@@ -17,12 +17,17 @@ from controller.words import STATUSES
 
 def with_call(client: Client, made: dict[str, Any]) -> dict[str, Any]:
     """The booking with `ready_at` (where the answer lacks it) and a curl line that works as it stands."""
-    if made["kind"] != "model" or made["status"] not in ("approved", "pending"):
+    if made["kind"] != "model" or made["status"] not in ("approved", "pending") or not _may_call(client, made):
         return made
     item = client.get(path_of("channels", made["channel"]))
     if item.get("gateway_url"):
         made["curl"] = curl_line(item["gateway_url"], made["channel"], client.key, made["model"], made.get("preset"))
     return made
+
+
+def _may_call(client: Client, made: dict[str, Any]) -> bool:
+    """The holder and the participants; approvers and administrators look at bookings that are closed to them."""
+    return bool(made["mine"]) or client.get("/me")["id"] in (made.get("participants") or ())
 
 
 def curl_line(gateway_url: str, channel: str, key: str, model: str, preset: str | None = None) -> str:

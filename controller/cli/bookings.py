@@ -83,7 +83,8 @@ def edit(app: App, booking_id: str, **given: Any) -> None:
             length = end - start
             start = app.instant(given["at"], what="--at")
             end = start + length  # moved whole, unless an end or length is named as well
-            body |= {"starts_at": times.rfc3339(start), "ends_at": times.rfc3339(end)}
+            at = "now" if given["at"].strip().lower() == "now" else times.rfc3339(start)
+            body |= {"starts_at": at, "ends_at": times.rfc3339(end)}
         if given["duration"]:
             body["ends_at"] = times.rfc3339(start + round(app.duration(given["duration"], "--for") * 1000))
         elif given["until"]:

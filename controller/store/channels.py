@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from functools import cache
+from typing import Any
 
-from sqlalchemy import and_, or_, select
+from sqlalchemy import Select, String, and_, bindparam, or_, select
 from sqlalchemy.orm import Session
 
 from controller.store.tables import Channel, Node
@@ -15,9 +17,23 @@ Row = tuple[Channel, Node]
 
 def find(session: Session, node: str, name: str, with_gone: bool = True) -> Row | None:
     """A channel of a node that has not been removed; one no longer declared is still found."""
-    query = select(Channel, Node).join(Node).where(Node.name == node, Channel.name == name, Node.removed_at.is_(None))
-    row = session.execute(query if with_gone else query.where(Channel.gone_at.is_(None))).one_or_none()
+    row = session.execute(_by_name(with_gone), {"node": node, "channel": name}).one_or_none()
     return (row[0], row[1]) if row is not None else None
+
+
+@cache
+def _by_name(with_gone: bool) -> Select[*tuple[Any, ...]]:
+    """Made once: to put a statement together takes longer than to run it."""
+    query: Select[*tuple[Any, ...]] = (
+        select(Channel, Node)
+        .join(Node)
+        .where(
+            Node.name == bindparam("node", type_=String),
+            Channel.name == bindparam("channel", type_=String),
+            Node.removed_at.is_(None),
+        )
+    )
+    return query if with_gone else query.where(Channel.gone_at.is_(None))
 
 
 def by_full_name(session: Session, full_name: str) -> Row | None:

@@ -6,7 +6,7 @@ import hashlib
 import secrets
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import Select, String, bindparam, or_, select, update
 from sqlalchemy.orm import Session
@@ -65,24 +65,35 @@ def active_table(session: Session, now: int | None = None) -> list[ActiveKey]:
     return [ActiveKey(*row) for row in session.execute(query)]
 
 
-def authenticate(session: Session, secret: str, now: int) -> tuple[ApiKey, User] | None:
+class Opened(NamedTuple):
+    """What a key's secret opens: whose account, and when the key was used last."""
+
+    key_id: str
+    last_used_at: int | None
+    user_id: str
+    user_name: str
+    role: str
+
+
+def authenticate(session: Session, secret: str, now: int) -> Opened | None:
     """The key and its person, if it opens anything now."""
     row = session.execute(_by_secret(), {"digest": digest(secret)}).one_or_none()
-    if row is None or (row[0].expires_at is not None and row[0].expires_at <= now):
+    if row is None or (row.expires_at is not None and row.expires_at <= now):
         return None
-    return row[0], row[1]
+    return Opened(row.id, row.last_used_at, row.user_id, row.name, row.role)
 
 
 @cache
 def _by_secret() -> Select[*tuple[Any, ...]]:
-    """Made once: every call begins with it."""
+    """Made once: every call begins with it. Plain columns, for the same reason."""
+    key, user = ApiKey.__table__.c, User.__table__.c
     return (
-        select(ApiKey, User)
-        .join(User, User.id == ApiKey.user_id)
+        select(key.id, key.expires_at, key.last_used_at, key.user_id, user.name, user.role)
+        .join_from(ApiKey.__table__, User.__table__, user.id == key.user_id)
         .where(
-            ApiKey.sha256 == bindparam("digest", type_=String),
-            ApiKey.revoked_at.is_(None),
-            User.disabled_at.is_(None),
+            key.sha256 == bindparam("digest", type_=String),
+            key.revoked_at.is_(None),
+            user.disabled_at.is_(None),
         )
     )
 

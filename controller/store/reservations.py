@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from copy import copy
+from functools import cache, partial
 from typing import Any, NamedTuple, cast
 
-from sqlalchemy import and_, func, or_, select, update
+from sqlalchemy import Insert, Table, and_, func, or_, select, update
+from sqlalchemy import insert as sql_insert
 from sqlalchemy.orm import Session
 
 from controller.errors import Conflict
@@ -17,6 +20,35 @@ STATUSES = ("pending", "approved", "rejected", "expired", "cancelled", "ended_ea
 
 def get(session: Session, reservation_id: str) -> Reservation | None:
     return session.get(Reservation, reservation_id)
+
+
+def insert(session: Session, row: Reservation) -> None:
+    """Writes a new booking at once: an INSERT and nothing else. The row stays outside the session, with its defaults
+    filled in. Raises IntegrityError when the database refuses an overlap."""
+    values: dict[str, Any] = {}
+    for name, default in _defaults():
+        value = getattr(row, name)
+        if value is None and default is not None:
+            value = default()
+            setattr(row, name, value)
+        values[name] = value
+    session.connection().execute(_insert(), values)
+
+
+@cache
+def _defaults() -> list[tuple[str, Callable[[], Any] | None]]:
+    """What a column is filled with where nothing was said."""
+    found: list[tuple[str, Callable[[], Any] | None]] = []
+    for column in Reservation.__table__.c:
+        said: Any = column.default
+        made = None if said is None else partial(said.arg, None) if said.is_callable else partial(copy, said.arg)
+        found.append((column.name, made))
+    return found
+
+
+@cache
+def _insert() -> Insert:
+    return sql_insert(cast("Table", Reservation.__table__))
 
 
 def running(session: Session, channel_id: str, now: int) -> Reservation | None:

@@ -359,7 +359,7 @@ def test_usage_is_ones_own_unless_an_administrator_asks(run: Run, world: Scene) 
 
 
 def test_a_repeated_booking_from_the_check_to_its_end(run: Run) -> None:
-    weekly = "book Qwen3-32B-Q4_K_M --for 1h --repeat weekly --times 2 --at".split()
+    weekly = ["book", "Qwen3-32B-Q4_K_M", "--for", "1h", "--repeat", "weekly", "--times", "2", "--at"]
     weekly.append("2026-11-23 9:00")
     said = run("tomas", *weekly, "--check")
     assert said.exit_code == 0, said.output
@@ -403,8 +403,35 @@ def test_maintenance_and_rules_of_a_channel(run: Run) -> None:
 
 
 def test_who_may_not_book_is_told_by_check(run: Run) -> None:
+    assert "at most       no limit" in shown
+    limits = ["--policy", "max_concurrent=8", "--policy", "max_concurrent_per_key=2"]
+    shown = run("lin", "channel", "set", "gpu-a02/tp4-a", *limits).output
+    assert "at most       8 at once, 2 at once with one key" in shown
     run("lin", "channel", "set", "gpu-a02/tp4-a", "--policy", "allowed_roles=admin", "--policy", "max_hours_week=3")
     said = run("tomas", "book", "Qwen3-32B-FP8", "--channel", "gpu-a02/tp4-a", "--at", "2026-12-08 9:00", "--check")
     assert said.exit_code == 1
     assert "only some people may book this channel" in said.output
     assert "3 of 3 h left this week" in said.output
+
+
+@pytest.mark.parametrize(
+    ("args", "status", "says"),
+    [
+        (["--at", "2026-11-23T09:00:00", "--for", "1h"], 2, "names no time zone"),
+        (["--at", "0500-01-01T09:00:00Z", "--for", "1h"], 1, "between the years"),
+        (["--at", "2026-11-23 9:00", "--for", "0m"], 2, "no time at all"),
+        (["--at", "2026-11-23 9:00", "--until", "2026-11-23 8:00"], 1, "ends_at must be later than starts_at"),
+        (["--at", "2026-11-23 9:00", "--until", "2026-11-23 9:00"], 1, "ends_at must be later than starts_at"),
+        (["--at", "2026-11-23 9:00", "--note", "x" * 10_000], 1, "4000"),
+        (["--at", "2026-11-23 9:00", "--participant", "a\r\nb"], 1, "nobody is called"),
+        (["--at", "2026-11-23 9:00", "--repeat", "daily"], 2, "--until DAY or --times N"),
+        (["--at", "2026-11-23 9:00", "--repeat", "daily", "--until", "soon"], 1, "2030-03-31"),
+        (["--at", "2026-11-23 9:00", "--repeat", "daily", "--times", "2", "--days", "someday"], 1, "repeat.days"),
+        (["--at", "2026-11-23 9:00", "--maintenance"], 2, "Name a model, or --exclusive, or --maintenance"),
+    ],
+)
+def test_what_people_get_wrong(run: Run, args: list[str], status: int, says: str) -> None:
+    answer = run("tomas", "book", "Qwen3-32B-Q4_K_M", "--channel", "gpu-b01/g0", *args)
+    assert answer.exit_code == status, answer.output
+    assert says in answer.stderr
+    assert "Traceback" not in answer.stderr

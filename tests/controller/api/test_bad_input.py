@@ -1,0 +1,120 @@
+"""What people and scripts get wrong, and what goes away under a booking: clear answers, and the history stays."""
+
+from __future__ import annotations
+
+import pytest
+
+from controller.store.tables import Channel, Node, Preset, User
+from controller.times import text_of
+from tests.controller.api.conftest import HOUR, World
+from tests.parts import BOTH
+
+DATABASES = BOTH
+HTML = '<img src=x onerror="alert(1)">'
+
+
+@pytest.mark.parametrize("name", ["a\r\nBcc: b@example.org", "a\nb", "a\u2028b", "\x1b[31mred", " "])
+def test_names_have_one_line(w: World, name: str) -> None:
+    assert "name" in w.bad(422, "POST", "/users", {"name": name})["error"]["details"]
+    said = w.bad(422, "POST", "/reservations", w.wish(0, HOUR, participants=[name]), "maya")
+    assert said["problems"][0]["field"] == "participants.0"
+
+
+def test_html_is_text(w: World) -> None:
+    w.good("POST", "/users", {"name": HTML})
+    made = w.book(0, HOUR, note=HTML, participants=[HTML], holder="maya")
+    assert (made["note"], made["participant_names"]) == (HTML, [HTML])
+    answer = w.call("GET", f"/reservations/{made['id']}", who="maya")
+    assert answer.mimetype == "application/json"
+
+
+def test_a_note_of_ten_thousand_characters(w: World) -> None:
+    said = w.bad(422, "POST", "/reservations", w.wish(0, HOUR, note="x" * 10_000), "maya")
+    assert "4000" in said["error"]["details"]["note"]
+    made = w.book(0, HOUR, note="x" * 4000)
+    w.bad(422, "PATCH", f"/reservations/{made['id']}", {"version": 1, "note": "x" * 10_000}, "maya")
+
+
+@pytest.mark.parametrize("time", ["2027-01-15T10:00:00", "0500-01-15T10:00:00Z", "2027-01-15", "10:00", "", 5, [], {}])
+def test_times_that_are_none_everywhere(w: World, time) -> None:
+    made = w.book(2 * HOUR, 3 * HOUR)
+    path = f"/reservations/{made['id']}"
+    for method, where, body, field in (
+        ("POST", "/reservations", {**w.wish(0, HOUR), "ends_at": time}, "ends_at"),
+        ("POST", "/reservations", {**w.wish(0, HOUR), "starts_at": time}, "starts_at"),
+        ("PATCH", path, {"version": 1, "starts_at": time}, "starts_at"),
+        ("PATCH", path, {"version": 1, "ends_at": time}, "ends_at"),
+        ("POST", f"{path}/extend", {"ends_at": time}, "ends_at"),
+    ):
+        assert field in w.bad(422, method, where, body, "maya")["error"]["details"]
+    assert w.get(path)["version"] == 1
+
+
+def test_windows_that_are_none(w: World) -> None:
+    for start, end in ((HOUR, HOUR), (2 * HOUR, HOUR)):
+        for path in ("/reservations", "/reservations/check"):
+            answer = w.call("POST", path, w.wish(start, end), "maya").get_json()
+            assert [p["code"] for p in answer["problems"]] == ["bad_window"], path
+    made = w.book(HOUR, 2 * HOUR)
+    said = w.bad(422, "PATCH", f"/reservations/{made['id']}", {"version": 1, "ends_at": made["starts_at"]}, "maya")
+    assert said["problems"][0]["code"] == "bad_window"
+
+
+def test_a_channel_that_is_gone(w: World) -> None:
+    w.good("PATCH", "/channels/n1/a", {"policy": {"approval": "always"}})
+    asked, coming = w.book(HOUR, 2 * HOUR), w.good("POST", "/reservations", w.wish(3 * HOUR, 4 * HOUR))
+    with w.store.write() as session:
+        session.get(Channel, "a").gone_at = w.now
+    assert (
+        w.bad(422, "POST", "/reservations", w.wish(5 * HOUR, 6 * HOUR), "maya")["problems"][0]["code"] == "channel_gone"
+    )
+    said = w.bad(422, "POST", f"/reservations/{asked['id']}/approve", {}, "ada")
+    assert [p["code"] for p in said["problems"]] == ["channel_gone"]
+    w.bad(422, "POST", f"/reservations/{coming['id']}/extend", {"minutes": 5})
+    assert w.get(f"/reservations/{coming['id']}")["flags"] == ["channel_gone"]
+    moved = w.good("PATCH", f"/reservations/{coming['id']}", {"version": 1, "channel": "n1/b"})
+    assert (moved["channel"], moved["flags"]) == ("n1/b", [])
+    assert w.good("POST", f"/reservations/{asked['id']}/cancel", who="maya")["status"] == "cancelled"
+    with w.store.write() as session:
+        session.get(Node, "n").removed_at = w.now
+    assert [r["channel"] for r in w.get("/reservations")["items"]] == ["n1/a", "n1/b"], "the history is kept"
+    assert "n1/a" in w.bad(422, "POST", "/reservations", w.wish(5 * HOUR, 6 * HOUR), "maya")["error"]["message"]
+    assert w.good("POST", f"/reservations/{coming['id']}/cancel")["status"] == "cancelled"
+
+
+def test_a_preset_that_is_gone(w: World) -> None:
+    w.good("POST", "/presets", {"model": "small", "name": "p", "engine": "llama.cpp"}, "maya")
+    mine = w.book(HOUR, 2 * HOUR, preset="p")
+    with w.store.write() as session:
+        session.query(Preset).update({"deleted_at": w.now})
+    path = f"/reservations/{mine['id']}"
+    said = w.bad(422, "POST", f"{path}/extend", {"minutes": 5}, "maya")
+    assert [p["code"] for p in said["problems"]] == ["unknown_preset"]
+    shorter = w.good("PATCH", path, {"version": 1, "ends_at": text_of(w.now + 90 * 60_000)}, "maya")
+    assert (shorter["preset"], shorter["load_seconds"]) == ("p", None), "shortening is always allowed"
+    assert w.good("PATCH", path, {"version": 2, "preset": None}, "maya")["preset"] is None
+
+
+def test_a_requester_who_is_gone(w: World) -> None:
+    w.good("PATCH", "/channels/n1/a", {"policy": {"approval": "always"}})
+    asked = w.book(HOUR, 2 * HOUR, participants=["tom"])
+    with w.store.write() as session:  # as if the account had been disabled without letting go of its bookings
+        session.get(User, w.ids["maya"]).disabled_at = w.now
+    said = w.bad(422, "POST", f"/reservations/{asked['id']}/approve", {}, "ada")
+    assert [p["code"] for p in said["problems"]] == ["holder_disabled"]
+    shown = w.get(f"/reservations/{asked['id']}", "ada")
+    assert (shown["holder"], shown["request"]["requester"]["disabled"]) == ("maya", True)
+    w.bad(401, "GET", "/reservations", who="maya")
+    assert w.good("POST", f"/reservations/{asked['id']}/reject", {"reason": "gone"}, "ada")["status"] == "rejected"
+
+
+def test_deciding_what_is_over_or_decided(w: World) -> None:
+    w.good("PATCH", "/channels/n1/a", {"policy": {"approval": "always"}})
+    asked = w.book(0, HOUR)
+    path = f"/reservations/{asked['id']}"
+    assert w.bad(404, "POST", "/reservations/nothing/approve", {}, "ada")["error"]["code"] == "not_found"
+    w.now += HOUR
+    for act, body in (("approve", {}), ("reject", {"reason": "x"})):
+        assert "expired" in w.bad(409, "POST", f"{path}/{act}", body, "ada")["error"]["message"]
+    assert "expired" in w.bad(409, "POST", f"{path}/cancel", {}, "maya")["error"]["message"]
+    assert w.get(path)["status"] == "expired"
