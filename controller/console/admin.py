@@ -121,7 +121,7 @@ def _coming(ctx: Context) -> dict[str, int]:
         .group_by(Node.name)
     )
     with ctx.store.read() as db:
-        return dict(db.execute(query))
+        return {row[0]: row[1] for row in db.execute(query)}
 
 
 def _audit(ctx: Context, given: dict[str, str], cursor: str | None) -> tuple[list[acts.Line], str | None, str]:
