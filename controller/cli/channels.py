@@ -48,7 +48,8 @@ def show(app: App, name: str) -> None:
     "--policy",
     multiple=True,
     metavar="NAME=VALUE",
-    help="Booking rules: max_hours=8, allowed_users=ann,lee, max_days_ahead=null.",
+    help="Booking rules: max_hours=8, allowed_users=ann,lee, max_days_ahead=null; requests at once: max_concurrent=8, "
+    "max_concurrent_per_key=2.",
 )
 @command
 def set_(app: App, name: str, default: str | None, lead: str | None, policy: tuple[str, ...]) -> None:
@@ -200,6 +201,7 @@ def _show(app: App, item: dict[str, Any]) -> None:
         ("preload lead", times.show_duration(item.get("preload_lead_seconds") or 0)),
         ("rules", _rules(item.get("policy") or {})),
         ("in flight", item.get("in_flight")),
+        ("at most", _at_once(item.get("policy") or {})),
         ("call it at", item.get("base_url") or item.get("gateway_url")),
     ]
     for head, text in lines:
@@ -215,6 +217,13 @@ def _rules(policy: dict[str, Any]) -> str:
     said = [str(hint) for hint in sentences(policy_of(policy, None, None))]
     who = [*(policy.get("allowed_users") or ()), *(f"every {role}" for role in policy.get("allowed_roles") or ())]
     return ", ".join([*said, *([f"only for {', '.join(who)}"] if who else [])]) or "no limits"
+
+
+def _at_once(policy: dict[str, Any]) -> str:
+    """What the node's gateway keeps to."""
+    most, with_key = policy.get("max_concurrent"), policy.get("max_concurrent_per_key")
+    said = [f"{most} at once"] if most else []
+    return ", ".join([*said, *([f"{with_key} at once with one key"] if with_key else [])]) or "no limit"
 
 
 def _post(app: App, name: str, what: str, reason: str | None, said: str) -> None:

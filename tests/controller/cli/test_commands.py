@@ -393,6 +393,10 @@ def test_maintenance_and_rules_of_a_channel(run: Run) -> None:
     shown = run("lin", "channel", "show", "gpu-a02/tp4-a").output
     assert "2 h at most" in shown
     assert "only for tomas" in shown
+    assert "at most       no limit" in shown
+    limits = ["--policy", "max_concurrent=8", "--policy", "max_concurrent_per_key=2"]
+    shown = run("lin", "channel", "set", "gpu-a02/tp4-a", *limits).output
+    assert "at most       8 at once, 2 at once with one key" in shown
     asked = ["book", "Qwen3-32B-FP8", "--channel", "gpu-a02/tp4-a", "--for", "3h", "--json", "--at"]
     ids = [json.loads(run("tomas", *asked, f"2026-12-09 {hour}:00").output)["id"] for hour in (9, 12)]
     seen = run("lin", "booking", "show", ids[0]).output
@@ -403,10 +407,6 @@ def test_maintenance_and_rules_of_a_channel(run: Run) -> None:
 
 
 def test_who_may_not_book_is_told_by_check(run: Run) -> None:
-    assert "at most       no limit" in shown
-    limits = ["--policy", "max_concurrent=8", "--policy", "max_concurrent_per_key=2"]
-    shown = run("lin", "channel", "set", "gpu-a02/tp4-a", *limits).output
-    assert "at most       8 at once, 2 at once with one key" in shown
     run("lin", "channel", "set", "gpu-a02/tp4-a", "--policy", "allowed_roles=admin", "--policy", "max_hours_week=3")
     said = run("tomas", "book", "Qwen3-32B-FP8", "--channel", "gpu-a02/tp4-a", "--at", "2026-12-08 9:00", "--check")
     assert said.exit_code == 1
