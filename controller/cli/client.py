@@ -65,6 +65,10 @@ class Client:
     def get(self, path: str, **params: Any) -> Answer:
         return self._call("GET", path, params=_clean(params))
 
+    def text(self, path: str, **params: Any) -> str:
+        """An answer that is no JSON."""
+        return str(self._call("GET", path, params=_clean(params)))
+
     def post(self, path: str, body: Any = None, **params: Any) -> Answer:
         return self._call("POST", path, json=body if body is not None else {}, params=_clean(params))
 
@@ -101,6 +105,8 @@ class Client:
                 f"cannot reach {self.url} ({err}); is the controller up, and is SLOTSERVE_URL right?"
             ) from None
         if answer.is_success:
+            if not answer.headers.get("Content-Type", "").startswith("application/json"):
+                return answer.text if answer.content else {}
             return answer.json() if answer.content else {}
         raise _refusal(answer, self.url, self._words)
 

@@ -103,9 +103,17 @@ def user() -> None:
 @click.option("--email")
 @click.option("--password", help="Visible to others on this machine while it runs; better --password-file.")
 @click.option("--password-file", type=click.Path(path_type=Path), help="A file with the password.")
+@click.option("--temporary", is_flag=True, help="The password must be changed at the first sign-in.")
 @command
 def add_user(
-    app: App, name: str, admin: bool, role: str, email: str | None, password: str | None, password_file: Path | None
+    app: App,
+    name: str,
+    admin: bool,
+    role: str,
+    email: str | None,
+    password: str | None,
+    password_file: Path | None,
+    temporary: bool,
 ) -> None:
     """Add a person, with a password for the console and an API key. While there is no administrator yet, --admin works
     on the controller's own machine without a key: it writes to the database directly."""
@@ -128,7 +136,9 @@ def add_user(
         answer = first_administrator(name, password, email, app.clock())
     else:
         with app.client() as client:
-            body = {"name": name, "role": role, "password": password, **({"email": email} if email else {})}
+            body: dict[str, Any] = {"name": name, "role": role, "password": password}
+            body |= {"email": email} if email else {}
+            body |= {"password_temporary": True} if temporary else {}
             answer = client.post("/users", body)
             answer["api_key"] = client.post("/keys", {"name": "first", "user": answer["id"]})["secret"]
     if made:
@@ -148,11 +158,19 @@ def add_user(
 @click.option("--role", type=ROLE)
 @click.option("--email")
 @click.option("--rename", help="A new name.")
-@click.option("--password", is_flag=True, help="Ask for a new password.")
+@click.option("--password", is_flag=True, help="Ask for a new password; somebody else's is to be changed at once.")
+@click.option("--permanent", is_flag=True, help="With --password: it need not be changed.")
 @click.option("--enable", is_flag=True, help="Let a disabled person in again.")
 @command
 def edit_user(
-    app: App, name: str, role: str | None, email: str | None, rename: str | None, password: bool, enable: bool
+    app: App,
+    name: str,
+    role: str | None,
+    email: str | None,
+    rename: str | None,
+    password: bool,
+    permanent: bool,
+    enable: bool,
 ) -> None:
     """Change a person."""
     body: dict[str, Any] = {k: v for k, v in (("role", role), ("email", email), ("name", rename)) if v is not None}
@@ -166,6 +184,8 @@ def edit_user(
             if name in (me["id"], me["name"]):
                 body["current_password"] = click.prompt("Present password", hide_input=True, err=True)
             body["password"] = click.prompt("New password", hide_input=True, confirmation_prompt=True, err=True)
+            if permanent:
+                body["password_temporary"] = False
         answer = client.patch(path_of("users", _user_id(client, name)), body)
     app.out(answer, lambda: click.echo(f"{name} is changed."))
 
@@ -179,12 +199,15 @@ def disable(app: App, name: str, yes: bool) -> None:
     with app.client() as client:
         user_id = _user_id(client, name)
         if not yes:
-            theirs = [
-                r for r in client.items("/reservations", holder=user_id) if r["status"] in ("pending", "approved")
-            ]
-            for r in theirs:
-                click.echo(f"  {r['channel']}  {app.window(r['starts_at'], r['ends_at'])}", err=True)
-            click.confirm(f"Disable {name}, with {len(theirs)} coming or running bookings?", abort=True, err=True)
+            would = client.get(path_of("users", user_id, "disable-preview"))
+            for what, bookings in (("ends", would["ends"]), ("is cancelled", would["cancels"])):
+                for r in bookings:
+                    click.echo(f"  {r['channel']}  {app.window(r['starts_at'], r['ends_at'])}  {what}", err=True)
+            dead = (
+                f"{would['keys']} keys, {would['feeds']} feeds and {would['sessions']} sessions open nothing any more"
+            )
+            click.echo(f"  {dead}", err=True)
+            click.confirm(f"Disable {name}?", abort=True, err=True)
         answer = client.patch(path_of("users", user_id), {"disabled": True})
     app.out(answer, lambda: click.echo(f"{name} is disabled."))
 
