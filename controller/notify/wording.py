@@ -143,7 +143,9 @@ def _rows(facts: Mapping[str, Any], clock: Clock) -> dict[str, str]:
         name: one_line(facts.get(name) or "")
         for name in ("text", "channel", "reason", "note", "detail", "error", "base_url", "host")
     }
-    values["cause"] = translated(CATEGORIES.get(str(facts.get("category")), ""), language)
+    cause = translated(CATEGORIES.get(str(facts.get("category")), ""), language)
+    said_already = bool(cause) and values["reason"].lower().startswith(cause.lower())
+    values["cause"] = "" if said_already else cause
     if facts.get("about_holder"):
         values["holder"] = one_line(facts.get("holder") or "")
     if facts.get("model"):
