@@ -38,8 +38,10 @@ def parse(value: Any) -> int:
     return int(moment.timestamp()) * 1000 + int(((fraction or ".0")[1:] + "000")[:3])
 
 
+@lru_cache(maxsize=16384)
 def text_of(instant: int | None) -> str | None:
-    """`2030-01-31T14:00:00Z`, with milliseconds where there are any; None stays None."""
+    """`2030-01-31T14:00:00Z`, with milliseconds where there are any; None stays None. A timeline that is asked for again
+    and again has the same thousands of instants."""
     if instant is None:
         return None
     day, rest = divmod(instant, 86_400_000)

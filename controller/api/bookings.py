@@ -114,7 +114,11 @@ def check(call: Call) -> dict[str, Any]:
         if booking.maintenance:
             for shape, row in zip(conflicts, seen.in_the_way, strict=True):
                 shape["would_be"] = None if row.maintenance else maintenance.fate(row, booking, call.now)
-        suggestions = refusals.suggest(session, ctx, where, booking, call.now, besides) if seen.in_the_way else []
+        suggestions = (
+            refusals.suggest(session, ctx, where, booking, call.now, besides, (holder.id, holder.role))
+            if seen.in_the_way
+            else []
+        )
         return {
             **_NOTHING,
             "problems": [p.shape() for p in found if not p.overridable],
@@ -160,7 +164,9 @@ def _check_series(
         "hints": hints,
         "status": status,
         "conflicts": answers.conflicts(session, call, where, clashing),
-        "suggestions": refusals.suggest(session, call.ctx, where, first, call.now, None) if first else [],
+        "suggestions": refusals.suggest(session, call.ctx, where, first, call.now, None, (holder.id, holder.role))
+        if first
+        else [],
         "occurrences": [answers.occurrence(o) for o in judged],
         **answers.limits(session, call, seen, holder, booking.start),
         **answers.told(view.outlook(call.ctx, seen, booking, call.now), hints),

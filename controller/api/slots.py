@@ -42,7 +42,8 @@ def slots(call: Call) -> dict[str, Any]:
         if query.model and query.preset and presets.find(session, query.model, query.preset) is None:
             raise Invalid.field("preset", f"there is no preset {query.preset!r} of {query.model!r}")
         wanted = query.after if query.after is not None and query.after > call.now else call.now
-        wish = free.Wish(kind, query.model, query.preset, round(query.minutes * 60_000), wanted)
+        person = (call.actor.id, call.actor.role)
+        wish = free.Wish(kind, query.model, query.preset, round(query.minutes * 60_000), wanted, person)
         found = free.windows(session, call.ctx, wish, call.now, channel_ids=only, limit=query.limit, earliest=wanted)
     return {"items": found, "next": None}
 

@@ -24,13 +24,14 @@ from controller.times import text_of
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What is to fit: kind, target, length in ms, and the instant to be near to."""
+    """What is to fit: kind, target, length in ms, the instant to be near to; for whom (id, role), where that counts."""
 
     kind: str
     model: str | None
     preset: str | None
     length: int
     wanted: int
+    person: tuple[str, str] | None = None
 
 
 def windows(
@@ -137,6 +138,8 @@ class _Fit:
 
     def possible(self, held: dict[str, NodeModel], catalogue: Catalogue | None) -> bool:
         wish, channel = self.wish, self._channel
+        if wish.person and wish.person[1] != "admin" and not self._policy.admits(*wish.person):
+            return False
         if self._policy.max_hours is not None and wish.length > self._policy.max_hours * HOUR:
             return False
         if wish.kind == "exclusive":

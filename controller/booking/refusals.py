@@ -54,7 +54,7 @@ def conflict(
         show = ctx.settings.show_holders
         conflicts = [{**shapes.brief(r, names, actor, show, now), "channel": place.full_name} for r in rows]
         clash = next((w for w in wishes if any(clashes(w, r) for r in rows)), wishes[0])
-        suggestions = suggest(session, ctx, place, clash, now, besides)
+        suggestions = suggest(session, ctx, place, clash, now, besides, (actor.id, actor.role))
     _turned_away(ctx, actor, now, [(w, r) for r in rows for w in wishes if clashes(w, r)])
     return Conflict(
         f"{place.full_name} is booked at that time; take another time or another channel",
@@ -86,10 +86,17 @@ def _turned_away(ctx: Context, actor: Actor, now: int, pairs: list[tuple[Booking
 
 
 def suggest(
-    session: Session, ctx: Context, place: Place, booking: Booking, now: int, besides: str | None
+    session: Session,
+    ctx: Context,
+    place: Place,
+    booking: Booking,
+    now: int,
+    besides: str | None,
+    person: tuple[str, str] | None = None,
 ) -> list[dict[str, Any]]:
-    """The nearest windows on the same channel first, then at that time elsewhere."""
-    wish = free.Wish(booking.kind, booking.model, booking.preset, booking.end - booking.start, booking.start)
+    """The nearest windows on the same channel first, then at that time elsewhere, where the person may book."""
+    length = booking.end - booking.start
+    wish = free.Wish(booking.kind, booking.model, booking.preset, length, booking.start, person)
     found = free.ranked(session, ctx, wish, now, besides=besides, each=2)
     here = [w for w in found if w.channel == place.full_name]
     elsewhere: dict[str, free.Window] = {}

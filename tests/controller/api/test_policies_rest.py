@@ -198,3 +198,13 @@ def test_a_turned_away_wish_is_no_booking(w: World) -> None:
     w.bad(409, "POST", "/reservations", w.wish(HOUR, 2 * HOUR), "maya")  # one's own request turns nobody away
     with w.store.read() as session:
         assert session.query(Audit).filter(Audit.action == "request.turned_away").count() == 0
+
+
+def test_only_channels_that_one_may_book_are_offered(w: World) -> None:
+    rules(w, "n1/b", allowed_users=["maya"])
+    w.book(0, HOUR)
+    said = w.bad(409, "POST", "/reservations", w.wish(0, HOUR), "noor")
+    assert {s["channel"] for s in said["suggestions"]} == {"n1/a"}
+    assert {s["channel"] for s in w.get("/slots?model=small", "noor")["items"]} == {"n1/a"}
+    for who in ("maya", "root"):
+        assert w.get("/slots?model=small", who)["items"][0]["channel"] == "n1/b"
