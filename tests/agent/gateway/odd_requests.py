@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 import time
 
 from tests.fakes.stub_engine import StubEngine
@@ -13,16 +14,16 @@ PATIENCE_SECONDS = 5.0
 
 
 class Lane:
-    """A server's port and the engine behind it that nobody else uses; one request at a time."""
+    """A server's port and the engine behind it that nobody else uses; one request at a time. `tls`: how it is called."""
 
-    def __init__(self, port: int, engine: StubEngine) -> None:
-        self.port, self.engine = port, engine
+    def __init__(self, port: int, engine: StubEngine, tls: ssl.SSLContext | None = None) -> None:
+        self.port, self.engine, self.tls = port, engine, tls
 
     async def outcome(self, data: bytes, expected: str | None) -> str:
         """The answers' statuses ("waits": none, and none comes; "closes": none, and the connection is closed), then how
         many requests have reached the engine: "400", "200 >1". Waits for `expected` as long as it takes; None: until it is quiet."""
         self.engine.seen.clear()
-        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port, ssl=self.tls)
         got = bytearray()
         ended = asyncio.Event()
 

@@ -15,7 +15,8 @@ import uvloop
 from agent.gateway import routes
 from tests.agent.gateway.corpus import INNER, ODD, Odd
 from tests.agent.gateway.odd_requests import Lane
-from tests.fakes.gateway_rig import Rig
+from tests.agent.gateway.test_tls import TlsRig, trust
+from tests.fakes.gateway_rig import Rig, read_answer
 from tests.fakes.stub_engine import StubEngine
 from tests.fuzz.cases import Case
 from tests.fuzz.run import Runner
@@ -43,6 +44,52 @@ def test_what_the_gateway_does_with_each() -> None:
             for rig in rigs:
                 await rig.drained()
         assert got == {odd.name: odd.ours for odd in ODD}
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(test())
+
+
+def test_what_the_gateway_does_with_each_over_tls() -> None:
+    async def test() -> None:
+        async with AsyncExitStack() as stack:
+            rigs = [await stack.enter_async_context(TlsRig()) for _ in range(LANES)]
+            for rig in rigs:
+                await rig.serve_default()
+            lanes = [Lane(rig.tls_port, rig.engine, trust(rig.folder)) for rig in rigs]
+            got = await _all(lanes, {o.name: (o.data, o.ours) for o in ODD})
+            for rig in rigs:
+                await rig.drained()
+        assert got == {odd.name: odd.ours for odd in ODD}
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(test())
+
+
+def test_split_at_every_byte_over_tls() -> None:
+    """Each piece is a record of its own. In two at each place, and byte by byte; a good request and a smuggling one."""
+    smuggling = INNER.replace(b"\r\n\r\n", b"\r\nTransfer-Encoding: chunked\r\n\r\n", 1)
+
+    async def test() -> None:
+        async with TlsRig() as rig:
+            await rig.serve_default()
+            context = trust(rig.folder)
+            sides = asyncio.Semaphore(16)
+
+            async def status(data: bytes, cuts: Sequence[int]) -> int:
+                async with sides:
+                    reader, writer = await asyncio.open_connection("127.0.0.1", rig.tls_port, ssl=context)
+                    for begin, end in zip((0, *cuts), (*cuts, len(data)), strict=True):
+                        writer.write(data[begin:end])
+                        await asyncio.sleep(0)
+                    answer = await read_answer(reader)
+                    writer.close()
+                    return answer.status
+
+            for data, wanted in ((INNER, 200), (smuggling, 400)):
+                cuts = [(place,) for place in range(1, len(data))] + [tuple(range(1, len(data)))]
+                assert await asyncio.gather(*(status(data, c) for c in cuts)) == [wanted] * len(cuts)
+            assert len({seen.body for seen in rig.engine.seen}) == 1
+            await rig.drained()
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(test())

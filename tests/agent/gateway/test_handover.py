@@ -20,8 +20,9 @@ import pytest
 
 from agent.gateway.handover import NAME
 from agent.gateways import Gateways
+from tests.agent.gateway.test_tls import trust, write_certificate
 from tests.fakes.gateway_rig import Answer, Rig, chat, read_answer, request, secret, step, target
-from tests.fakes.stub_engine import StubEngine, stream_for_ever
+from tests.fakes.stub_engine import StubEngine, complete, stream_for_ever
 from tests.parts import Child, free_port, pid_alive, start
 
 pytestmark = pytest.mark.system
@@ -41,11 +42,18 @@ class Node:
         self.rows: list[dict[str, Any]] = []
         self.children: list[Child] = []
         self.agent = self.new_agent()
+        self.kind = "IPv4"  # of the address that clients call: or IPv6, TLS, Unix
         self.listen()
 
-    def listen(self, *more: str) -> None:
-        addresses = [f"127.0.0.1:{self.port}", f"unix:{self.folder}/gateway.sock", *more]
-        (self.folder / "node.toml").write_text(f'node = "n"\n[gateway]\nlisten = {json.dumps(addresses)}\n')
+    def listen(self, *more: str, kind: str = "IPv4") -> None:
+        self.kind = kind
+        host = "[::1]" if kind == "IPv6" else "127.0.0.1"
+        addresses = [f"{host}:{self.port}", f"unix:{self.folder}/gateway.sock", *more]
+        tls = ""
+        if kind == "TLS":
+            write_certificate(self.folder)
+            tls = f'tls_certificate = "{self.folder}/tls.pem"\ntls_key = "{self.folder}/tls.key"\n'
+        (self.folder / "node.toml").write_text(f'node = "n"\n[gateway]\nlisten = {json.dumps(addresses)}\n{tls}')
 
     def new_agent(self) -> Gateways:
         return Gateways(self.folder / "state", self.folder / "state" / "run", self.rows.extend)
@@ -93,7 +101,12 @@ class Node:
         await self.engine.stop()
 
     async def dial(self, data: bytes = b"") -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        if self.kind == "Unix":
+            reader, writer = await asyncio.open_unix_connection(str(self.folder / "gateway.sock"))
+        else:
+            host = "::1" if self.kind == "IPv6" else "127.0.0.1"
+            context = trust(self.folder) if self.kind == "TLS" else None
+            reader, writer = await asyncio.open_connection(host, self.port, ssl=context)
         writer.write(data)
         return reader, writer
 
@@ -211,6 +224,32 @@ def test_restarts_under_a_steady_load(node: Node, before: str, after: str) -> No
         assert await asyncio.to_thread(old.wait, 10) == 0
         assert not node.offered()
         assert len(node.rows) == len({r["id"] for r in node.rows}) == load.answers, "each once, none lost"
+
+    go(node, test)
+
+
+@pytest.mark.parametrize("kind", ["IPv6", "TLS", "Unix"])
+def test_a_restart_at_every_kind_of_address(node: Node, kind: str) -> None:
+    """Requests and streams go on over it; new connections are answered by the new process."""
+    node.listen(kind=kind)
+
+    async def test() -> None:
+        node.engine.behaviour = lambda seen: stream_for_ever(seen) if b'"stream": true' in seen.body else complete(seen)
+        old = node.gateway()
+        await node.up()
+        reader, writer = await node.stream()
+        async with Load(node).running() as load:
+            await load.more(30)
+            node.gateway()
+            await node.up(2)
+            await load.more(30)
+            for _ in range(20):
+                await asyncio.wait_for(reader.readuntil(b"\n\n"), 10)
+            assert old.alive()
+            writer.close()
+            assert await asyncio.to_thread(old.wait, 20) == 0
+            await load.more(10)
+        assert load.problems == []
 
     go(node, test)
 

@@ -260,3 +260,15 @@ def test_a_burst_never_runs_more_than_the_limit() -> None:
         assert rig.gateway.limits.report(rig.gateway.loop.time() + 99) == {}
 
     run(test)
+
+
+def test_the_channel_with_the_fewest_requests_in_all_processes_answers() -> None:
+    async def test(rig: Rig) -> None:
+        await rig.publish(rig.entry("a", target()), rig.entry("b", target()))
+        assert (await rig.call()).headers["x-slotserve-channel"] == "a", "by name, where none has fewer"
+        rig.gateway.take({"type": "others", "channels": {"a": 1, "b": 0}, "callers": {}, "gateways": 2})
+        assert (await rig.call()).headers["x-slotserve-channel"] == "b"
+        rig.gateway.take({"type": "others", "channels": {}, "callers": {}, "gateways": 1})
+        assert (await rig.call()).headers["x-slotserve-channel"] == "a"
+
+    run(test)
