@@ -104,15 +104,15 @@ def test_stopped_when_the_plan_changes_memory_runs_short_or_an_engine_loads(tmp_
         first = await begun("b")
         w.plan("c")
         second = await begun("c")
-        assert not pid_alive(first)
+        await w.until(lambda: not pid_alive(first))
         w.task.view.phase = "loading"
         await w.until(lambda: w.reading == "")
-        assert not pid_alive(second)
+        await w.until(lambda: not pid_alive(second))
         w.task.view.phase = "ready"
         third = await begun("c")
         w.memory = SHORT
         await w.until(lambda: w.reading == "")
-        assert not pid_alive(third)
+        await w.until(lambda: not pid_alive(third))
         w.memory = PLENTY
         await asyncio.sleep(0.2)
         assert w.reading == "", "not again at once"
