@@ -26,10 +26,6 @@ class Choice(Body):
     )
 
 
-class Nothing(Body):
-    pass
-
-
 def look(call: Call) -> dict[str, Any]:
     with call.ctx.store.read() as session:
         user = _person(session, call)
@@ -110,6 +106,6 @@ def _person(session: Any, call: Call) -> User:
 ROUTES = (
     Route("GET", "/me/notifications", look, "What one is told, and by which ways"),
     Route("PATCH", "/me/notifications", choose, "Chooses ways for kinds of notices", body=Choice),
-    Route("POST", "/me/notifications/test", try_mail, "Sends a test mail to oneself, at once", body=Nothing,
+    Route("POST", "/me/notifications/test", try_mail, "Sends a test mail to oneself, at once",
           answers={409: "No address, or no mail server", 429: "Other tests are under way"}),
 )  # fmt: skip

@@ -28,10 +28,6 @@ class Messages(Page):
     state: Literal["waiting", "sent", "failed", "dropped"] | None = None
 
 
-class Nothing(Body):
-    pass
-
-
 def list_notices(call: Call) -> dict[str, Any]:
     query = call.query(NoticePage)
     before = place(query.cursor, str)
@@ -116,7 +112,7 @@ ROUTES = (
     Route("GET", "/notifications/outbox", messages, "Messages by mail, webhook and chat, newest first", query=Messages,
           action="message.see"),
     Route("POST", "/notifications/outbox/<id>/retry", send_again, "Sends a message again that did not get through",
-          body=Nothing, action="message.see", answers={404: "No such message", 409: "It waits, or was sent"}),
+          action="message.see", answers={404: "No such message", 409: "It waits, or was sent"}),
     Route("GET", "/notifications/delivery", delivery, "Whether messages get through, and where they do not",
           action="message.see"),
 )  # fmt: skip

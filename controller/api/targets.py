@@ -56,10 +56,6 @@ class Which(Query):
     shared: bool = Field(False, description="Everybody's instead of one's own")
 
 
-class Nothing(Body):
-    pass
-
-
 def list_targets(call: Call) -> dict[str, Any]:
     shared = call.query(Which).shared
     if shared:
@@ -241,6 +237,6 @@ ROUTES = (
           body=NewTarget, status=201, answers={409: "Too many"}),
     Route("PATCH", "/notification-targets/<id>", change, "Changes a target", body=TargetChange, answers=_CHANGE),
     Route("DELETE", "/notification-targets/<id>", remove, "Removes a target", status=204, answers=_CHANGE),
-    Route("POST", "/notification-targets/<id>/test", try_it, "Sends a test there, at once", body=Nothing,
+    Route("POST", "/notification-targets/<id>/test", try_it, "Sends a test there, at once",
           answers={**_CHANGE, 429: "Other tests are under way"}),
 )  # fmt: skip
