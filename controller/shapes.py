@@ -6,7 +6,7 @@ from typing import Any
 
 from controller.rights import Actor, HolderName, Owned, may
 from controller.store import reservations
-from controller.store.tables import HOLDING, ApiKey, Audit, Notification, Preset, Reservation, User
+from controller.store.tables import HOLDING, ApiKey, Audit, Preset, Reservation, User
 from controller.times import text_of
 
 
@@ -143,17 +143,6 @@ def preset(
     if dropped is not None:
         shape["dropped"] = dropped
     return shape
-
-
-def notification(row: Notification) -> dict[str, Any]:
-    return {
-        "id": row.id,
-        "kind": row.kind,
-        "subject": row.subject,
-        "text": row.text,
-        "at": text_of(row.at),
-        "read_at": text_of(row.read_at),
-    }
 
 
 def audit(row: Audit, names: dict[str, str]) -> dict[str, Any]:
