@@ -12,7 +12,14 @@ from controller.api.route import Call, Route, cursor, listed, place
 from controller.booking import act, maintenance, people, refusals, series, steps, view
 from controller.errors import Forbidden, Invalid
 from controller.rights import HolderName
-from controller.scheduling.booking_rules import Booking, Problem, effective_start, problems, standing
+from controller.scheduling.booking_rules import (
+    NOT_WHILE_IT_RUNS,
+    Booking,
+    Problem,
+    effective_start,
+    problems,
+    standing,
+)
 from controller.scheduling.repeats import RepeatError
 from controller.store import channels, reservations, users
 from controller.store.tables import Reservation
@@ -103,7 +110,7 @@ def check(call: Call) -> dict[str, Any]:
             found = [p for p in found if p.code != "overlap" or any(r.maintenance for r in seen.in_the_way)]
         status = standing(booking, found, call.actor.role, seen.policy)
         if status == "pending" and old is not None and reservations.is_running(old, call.now):
-            found, status = [*found, Problem("ends_at", "needs_approval", act.NOT_WHILE_IT_RUNS)], "refused"
+            found, status = [*found, Problem("ends_at", "needs_approval", NOT_WHILE_IT_RUNS)], "refused"
         hints += [
             {"code": p.code, "message": f"Over a limit, which you may pass: {p.message}."}
             for p in found

@@ -14,16 +14,10 @@ from controller.context import Context
 from controller.errors import Conflict
 from controller.notify import inbox
 from controller.rights import Actor
-from controller.scheduling.booking_rules import Booking, Problem, over_limits, problems, standing
+from controller.scheduling.booking_rules import NOT_WHILE_IT_RUNS, Booking, Problem, over_limits, problems, standing
 from controller.store import reservations, users
 from controller.store.session import Write
 from controller.store.tables import HOLDING, Reservation
-from controller.words import N_
-
-NOT_WHILE_IT_RUNS = N_(
-    "a running booking cannot wait for approval: have an administrator extend it, or ask for the time after it as a "
-    "booking of its own"
-)
 
 
 @dataclass(frozen=True, slots=True)

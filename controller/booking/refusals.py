@@ -16,6 +16,7 @@ from controller.rights import Actor
 from controller.scheduling.booking_rules import Booking, Problem
 from controller.store import audit, channels, reservations, users
 from controller.store.tables import Reservation
+from controller.times import text_of
 
 SUGGESTED = 5
 TURNED_AWAY = "request.turned_away"  # audit: somebody wanted the time that a request holds
@@ -55,13 +56,22 @@ def conflict(
         conflicts = [{**shapes.brief(r, names, actor, show, now), "channel": place.full_name} for r in rows]
         clash = next((w for w in wishes if any(clashes(w, r) for r in rows)), wishes[0])
         suggestions = suggest(session, ctx, place, clash, now, besides, (actor.id, actor.role))
+        old = reservations.get(session, besides) if besides else None
     _turned_away(ctx, actor, now, [(w, r) for r in rows for w in wishes if clashes(w, r)])
     return Conflict(
         f"{place.full_name} is booked at that time; take another time or another channel",
-        details={"starts_at": "overlaps another booking"},
+        details=_where(old, place, clash, rows),
         conflicts=conflicts,
         suggestions=suggestions,
     )
+
+
+def _where(old: Reservation | None, place: Place, wish: Booking, rows: list[Reservation]) -> dict[str, Any]:
+    """The field to blame. One that grows at its end alone is told how long it could be at most."""
+    grows = old is not None and (old.channel_id, old.starts_at) == (place.channel.id, wish.start)
+    if not grows or not rows:
+        return {"starts_at": "overlaps another booking"}
+    return {"ends_at": "overlaps another booking", "free_until": text_of(min(r.starts_at for r in rows))}
 
 
 def overlapping(session: Session, place: Place, wishes: Sequence[Booking], besides: str | None) -> list[Reservation]:

@@ -29,6 +29,10 @@ from controller.words import N_
 
 COUNTS_AS_NOW: Millis = MINUTE
 Standing = Literal["refused", "pending", "approved"]
+NOT_WHILE_IT_RUNS = N_(
+    "a running booking cannot wait for approval: have an administrator extend it, or ask for the time after it as a "
+    "booking of its own"
+)
 
 
 @dataclass(frozen=True, slots=True)

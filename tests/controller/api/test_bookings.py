@@ -266,6 +266,7 @@ def test_extend_and_into_a_neighbour(w: World) -> None:
     assert w.good("POST", path, {"minutes": 30}, "maya")["ends_at"] == text_of(w.now + 90 * MIN)
     assert w.good("POST", path, {"ends_at": text_of(w.now + 2 * HOUR)}, "maya")["version"] == 3
     said = w.bad(409, "POST", path, {"minutes": 0.01}, "maya")
+    assert said["error"]["details"]["free_until"] == other["starts_at"], "the longest it could be"
     assert [c["id"] for c in said["conflicts"]] == [other["id"]]
     assert said["suggestions"]
     for body in ({}, {"minutes": 5, "ends_at": text_of(w.now + HOUR)}, {"minutes": 0}, {"minutes": -5}, {"minutes": "5"},
