@@ -7,6 +7,7 @@ the spool keeps until the controller has it. What comes down is checked and carr
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -21,7 +22,7 @@ from agent.downlink import Carries, Downlink
 from agent.errors import EnrolmentFailed, NotEnrolled
 from agent.log_shipping import LogShipper
 from agent.spool import Item, Spool
-from agent.state import Identity, State
+from agent.state import Identity, State, trusted
 from protos import fleet_pb2, fleet_pb2_grpc
 
 log = logging.getLogger(__name__)
@@ -34,6 +35,7 @@ TIME_SECONDS = 60.0
 MOST_SECONDS = 5.0  # between two attempts, at random
 STEADY_SECONDS = 5.0  # a stream that ended sooner counts as a failed attempt, so that dialling again slows down
 RENEW_AGAIN_SECONDS = 600.0
+RECOVER_AGAIN_SECONDS = 60.0
 USAGE_ROWS = 500  # a message
 Make = Callable[[], fleet_pb2.AgentMessage | None]
 Outbox = asyncio.Queue[Make]
@@ -75,7 +77,11 @@ class Link:
     ) -> None:
         self._node, self._state, self._clock, self._spool, self._shipper = node, state, clock, spool, shipper
         self.down = Downlink(node, state, clock, self._send_results)
+        self.trouble = ""  # why there is no connection, in words
         self._key = b""
+        self._trusts: frozenset[str] = frozenset()
+        self._renew_now = asyncio.Event()
+        self._recover_again = 0.0
         self._turn, self._hint = 0, ""  # which of several controllers is dialled next; where one said the leader is
         self._greeted = fleet_pb2.Hello()
         self._call: Any = None  # of the newest stream, while it is there
@@ -150,12 +156,16 @@ class Link:
         try:
             identity = self._state.identity()
         except NotEnrolled as err:
+            self.trouble = str(err)
             raise LinkLost(str(err)) from None
         if identity.key != self._key:
             self.down.reread()  # perhaps it was enrolled anew, then a controller with an older epoch is obeyed again
             self._key = identity.key
         loop = asyncio.get_running_loop()
         since = loop.time()
+        if 0 < identity.ends_at <= self._clock.wall_ms():
+            identity = await self._recover(identity)
+        self._trusts = trusted(identity.ca)
         address = self._next_address(identity)
         credentials = grpc.ssl_channel_credentials(identity.ca, identity.key, identity.certificate)
         try:
@@ -166,7 +176,7 @@ class Link:
                         welcome = await self._greet(call)
                     log.info("connected controller=%s epoch=%s", address, welcome.epoch)
                     self._remember(identity, welcome)
-                    self._call = call
+                    self._call, self.trouble = call, ""
                     await self._converse(call, channel, welcome, identity.renew_at)
                 finally:
                     if self._call is call:  # else a newer stream has taken over
@@ -183,9 +193,26 @@ class Link:
         else:
             why = f"{address}: the controller ended the stream"
         self._turn += not self._hint
+        self.trouble = why
         if loop.time() - since < STEADY_SECONDS:
             raise LinkLost(why)
         log.warning("connection lost why=%r; going on with the saved plan", why)
+
+    async def _recover(self, identity: Identity) -> Identity:
+        """The certificate has run out while the node was off: another one for a proof of its key. Raises LinkLost."""
+        from agent.enrolment import recover
+
+        loop = asyncio.get_running_loop()
+        if loop.time() < self._recover_again:
+            raise LinkLost("the certificate has run out; another one is asked for once a minute")
+        self._recover_again = loop.time() + RECOVER_AGAIN_SECONDS
+        try:
+            await recover(self._state, self._node.name, self._clock.wall_ms() / 1000)
+        except (EnrolmentFailed, OSError) as err:
+            self.trouble = str(err)
+            raise LinkLost(str(err)) from None
+        log.info("certificate had run out and was replaced enrolment=%s", identity.enrol_address)
+        return self._state.identity()
 
     def _next_address(self, identity: Identity) -> str:
         """One after the other of the controllers that are known, or the one that was named as the leader."""
@@ -273,18 +300,23 @@ class Link:
 
     async def _renew(self, channel: Any, renew_at: int) -> None:
         """At two thirds of the certificate's life: a new one, and a second stream with it before this one is ended."""
-        while (left := renew_at - self._clock.wall_ms()) > 0:
-            await asyncio.sleep(min(left / 1000, 3600))
+        while (left := renew_at - self._clock.wall_ms()) > 0 and not self._renew_now.is_set():
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(min(left / 1000, 3600)):
+                    await self._renew_now.wait()
         from agent.enrolment import renew  # here: what makes keys need not be in memory for two months
 
         while True:
             try:
-                await renew(fleet_pb2_grpc.FleetStub(channel), self._state, self._node.name)
+                await renew(
+                    fleet_pb2_grpc.FleetStub(channel), self._state, self._node.name, self._clock.wall_ms() / 1000
+                )
             except (grpc.RpcError, EnrolmentFailed, OSError) as err:
                 log.warning("certificate not renewed error=%r; trying again", err)
                 await asyncio.sleep(RENEW_AGAIN_SECONDS)
             else:
                 break
+        self._renew_now.clear()
         log.info("certificate renewed; changing over to a new connection")
         self._bridge = asyncio.create_task(self._stream(), name="link bridge")
         await asyncio.Event().wait()  # the controller ends this stream when the new one is there
@@ -298,6 +330,7 @@ class Link:
         hello = self._node.hello()
         hello.node, hello.version, hello.contract = self._node.name, VERSION, CONTRACT
         hello.boot_id = self._clock.boot_id
+        hello.trusts.extend(sorted(self._trusts))
         if held := self.down.held:
             hello.epoch, hello.generation, hello.plan_sha256 = held.epoch, held.generation, held.sha256
         return _message(hello=hello)
@@ -350,8 +383,28 @@ class Link:
                         self.on_clock()
                 case "received":
                     await asyncio.to_thread(self._spool.taken, list(message.received.ids))
+                case "trust":
+                    self._trust(message.trust)
                 case other:
                     log.warning("message not understood kind=%s", other)
+
+    def _trust(self, said: fleet_pb2.Trust) -> None:
+        """The controller's CA is being changed. Over a connection that those trusted so far have vouched for."""
+        identity = self._state.identity()
+        pem = said.ca_pem.encode()
+        try:
+            fresh = trusted(pem)
+            if not fresh & trusted(identity.ca):
+                raise ValueError("none of those that are trusted now is among them")
+            self._state.save_identity(replace(identity, ca=pem))
+        except (ValueError, OSError) as err:
+            log.error("certificate authorities not taken over error=%r", str(err))
+            return
+        self._trusts = fresh
+        log.info("certificate authorities taken over number=%s renew=%s", len(fresh), said.renew)
+        self._put(self._hello)
+        if said.renew:
+            self._renew_now.set()
 
 
 def _say(state: RetryCallState) -> None:

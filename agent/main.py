@@ -228,6 +228,8 @@ def _status_text(said: dict[str, Any]) -> str:
         )
     else:
         lines.append("  not enrolled; `slotserve node add NAME` makes a join string for `slotserve-agent enrol`")
+    if said["running"] and said.get("trouble"):
+        lines.append(f"  no connection: {said['trouble']}")
     for channel in said.get("channels", []):
         model = channel.get("running_model") or "nothing"
         lines.append(f"  {channel['channel']}: {channel['phase']}, {model}: {channel.get('detail', '')}")

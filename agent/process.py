@@ -171,6 +171,7 @@ class Agent:
             "pid": os.getpid(),
             "at_ms": self.clock.now_ms(),
             "connected": self.link.connected,
+            "trouble": self.link.trouble,
             "clock_measured": self.clock.measured,
             "plan": {"epoch": held.epoch, "generation": held.generation} if held else None,
             "unsent": len(self.spool),

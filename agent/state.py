@@ -1,6 +1,6 @@
 """What an agent keeps in its state folder, so that it can go on alone: the plan, the keys, what was not yet received.
 
-<state>/node.key node.crt ca.crt controller.json     the node's identity and where its controller is
+<state>/identity.json                                the node's key and certificate, whom it trusts, where its controller is
 <state>/plan.bin                                     the last good plan, with its stamp
 <state>/commands.json                                ids of commands that were begun (none is carried out twice)
 <state>/spool.jsonl                                  load results, events and usage that no controller has acknowledged
@@ -11,11 +11,13 @@ A file that cannot be read is reported and set aside: an agent without a plan is
 
 from __future__ import annotations
 
+import base64
 import fcntl
 import hashlib
 import json
 import logging
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +27,10 @@ from agent.files import write_private
 
 log = logging.getLogger(__name__)
 REMEMBERED_COMMANDS = 500
+IDENTITY = "identity.json"
+PEM = ("key", "certificate", "ca")
+FORMER = ("node.key", "node.crt", "ca.crt", "controller.json")
+_CERTIFICATE = re.compile(rb"-----BEGIN CERTIFICATE-----(.+?)-----END CERTIFICATE-----", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +48,24 @@ class SavedPlan:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What the link dials with; PEM texts. `renew_at`: ms of the wall clock, at two thirds of the certificate's life."""
+    """What the link dials with; PEM texts, `ca` of all that are trusted. Times are ms of the wall clock: `renew_at` at two
+    thirds of the certificate's life, `ends_at` at its end (0: not known). `enrol_address`: "" where it is not known."""
 
     key: bytes
     certificate: bytes
     ca: bytes
     fleet_address: str
     renew_at: int
+    ends_at: int = 0
+    enrol_address: str = ""
+
+
+def trusted(ca_pem: bytes) -> frozenset[str]:
+    """The sha256 of each certificate in a PEM text, hex. Raises ValueError where there is none."""
+    found = [base64.b64decode(text) for text in _CERTIFICATE.findall(ca_pem)]
+    if not found:
+        raise ValueError("no certificate in it")
+    return frozenset(hashlib.sha256(each).hexdigest() for each in found)
 
 
 class State:
@@ -82,27 +99,59 @@ class State:
     def identity(self) -> Identity:
         """Raises NotEnrolled where a part is missing."""
         try:
-            said = json.loads((self.folder / "controller.json").read_text())
-            address, renew_at = str(said["fleet_address"]), int(said["renew_at_ms"])
-            key, certificate, ca = ((self.folder / n).read_bytes() for n in ("node.key", "node.crt", "ca.crt"))
-            return Identity(key, certificate, ca, address, renew_at)
+            said = json.loads((self.folder / IDENTITY).read_text())
+            return Identity(
+                key=str(said["key"]).encode(),
+                certificate=str(said["certificate"]).encode(),
+                ca=str(said["ca"]).encode(),
+                fleet_address=str(said["fleet_address"]),
+                renew_at=int(said["renew_at"]),
+                ends_at=int(said["ends_at"]),
+                enrol_address=str(said["enrol_address"]),
+            )
+        except FileNotFoundError:
+            return self._former_identity()
         except (OSError, ValueError, KeyError, TypeError) as err:
-            raise NotEnrolled(
-                f"{self.folder}: this node is not enrolled ({err}); make a join string with `slotserve node add NAME` "
-                "and give it to `slotserve-agent enrol`"
-            ) from None
+            raise self._not_enrolled(err) from None
 
     def save_identity(self, identity: Identity) -> None:
-        """A new CA is a new controller: what the old one said (plan, keys) is forgotten."""
-        old = self.folder / "ca.crt"
-        if old.exists() and old.read_bytes() != identity.ca:
+        """In one step: a key never stands beside another key's certificate. Where none of the CAs that were trusted is
+        trusted any more it is another controller: what the old one said (plan, keys) is forgotten."""
+        try:
+            known = trusted(self.identity().ca)
+        except NotEnrolled:
+            known = frozenset()
+        if known and not known & trusted(identity.ca):
             for stale in ("plan.bin", "gateway/keys.json", "commands.json"):
                 (self.folder / stale).unlink(missing_ok=True)
-        write_private(self.folder / "node.key", identity.key)
-        write_private(self.folder / "node.crt", identity.certificate)
-        write_private(old, identity.ca)
-        where = json.dumps({"fleet_address": identity.fleet_address, "renew_at_ms": identity.renew_at})
-        write_private(self.folder / "controller.json", where.encode())
+        said = {
+            **{name: getattr(identity, name).decode() for name in PEM},
+            "fleet_address": identity.fleet_address,
+            "enrol_address": identity.enrol_address,
+            "renew_at": identity.renew_at,
+            "ends_at": identity.ends_at,
+        }
+        write_private(self.folder / IDENTITY, json.dumps(said).encode())
+        for former in FORMER:
+            (self.folder / former).unlink(missing_ok=True)
+
+    def _former_identity(self) -> Identity:
+        """As 0.1.0 wrote it, in files of its own."""
+        try:
+            key, certificate, ca, where = ((self.folder / name).read_bytes() for name in FORMER)
+            said = json.loads(where)
+            from cryptography import x509  # here: only until the next renewal
+
+            ends_at = round(x509.load_pem_x509_certificate(certificate).not_valid_after_utc.timestamp() * 1000)
+            return Identity(key, certificate, ca, str(said["fleet_address"]), int(said["renew_at_ms"]), ends_at)
+        except (OSError, ValueError, KeyError, TypeError) as err:
+            raise self._not_enrolled(err) from None
+
+    def _not_enrolled(self, err: Exception) -> NotEnrolled:
+        return NotEnrolled(
+            f"{self.folder}: this node is not enrolled ({err}); make a join string with `slotserve node add NAME` "
+            "and give it to `slotserve-agent enrol`"
+        )
 
     def obey_any_epoch(self) -> None:
         """After an enrolment, which an administrator has wanted: the plan stays, but any controller's next one is taken,

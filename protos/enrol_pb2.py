@@ -24,17 +24,19 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x12protos/enrol.proto\x12\x0cslotserve.v1\"<\n\x0c\x45nrolRequest\x12\x0c\n\x04node\x18\x01 \x01(\t\x12\r\n\x05token\x18\x02 \x01(\t\x12\x0f\n\x07\x63sr_pem\x18\x03 \x01(\t\"L\n\nEnrolReply\x12\x17\n\x0f\x63\x65rtificate_pem\x18\x01 \x01(\t\x12\x0e\n\x06\x63\x61_pem\x18\x02 \x01(\t\x12\x15\n\rfleet_address\x18\x03 \x01(\t2J\n\tEnrolment\x12=\n\x05\x45nrol\x12\x1a.slotserve.v1.EnrolRequest\x1a\x18.slotserve.v1.EnrolReplyb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x12protos/enrol.proto\x12\x0cslotserve.v1\"M\n\x0eRecoverRequest\x12\x17\n\x0f\x63\x65rtificate_pem\x18\x01 \x01(\t\x12\x0f\n\x07\x63sr_pem\x18\x02 \x01(\t\x12\x11\n\tsignature\x18\x03 \x01(\x0c\"<\n\x0c\x45nrolRequest\x12\x0c\n\x04node\x18\x01 \x01(\t\x12\r\n\x05token\x18\x02 \x01(\t\x12\x0f\n\x07\x63sr_pem\x18\x03 \x01(\t\"L\n\nEnrolReply\x12\x17\n\x0f\x63\x65rtificate_pem\x18\x01 \x01(\t\x12\x0e\n\x06\x63\x61_pem\x18\x02 \x01(\t\x12\x15\n\rfleet_address\x18\x03 \x01(\t2\x8d\x01\n\tEnrolment\x12=\n\x05\x45nrol\x12\x1a.slotserve.v1.EnrolRequest\x1a\x18.slotserve.v1.EnrolReply\x12\x41\n\x07Recover\x12\x1c.slotserve.v1.RecoverRequest\x1a\x18.slotserve.v1.EnrolReplyb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'protos.enrol_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_ENROLREQUEST']._serialized_start=36
-  _globals['_ENROLREQUEST']._serialized_end=96
-  _globals['_ENROLREPLY']._serialized_start=98
-  _globals['_ENROLREPLY']._serialized_end=174
-  _globals['_ENROLMENT']._serialized_start=176
-  _globals['_ENROLMENT']._serialized_end=250
+  _globals['_RECOVERREQUEST']._serialized_start=36
+  _globals['_RECOVERREQUEST']._serialized_end=113
+  _globals['_ENROLREQUEST']._serialized_start=115
+  _globals['_ENROLREQUEST']._serialized_end=175
+  _globals['_ENROLREPLY']._serialized_start=177
+  _globals['_ENROLREPLY']._serialized_end=253
+  _globals['_ENROLMENT']._serialized_start=256
+  _globals['_ENROLMENT']._serialized_end=397
 # @@protoc_insertion_point(module_scope)

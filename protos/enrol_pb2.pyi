@@ -4,6 +4,16 @@ from typing import ClassVar as _ClassVar, Optional as _Optional
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class RecoverRequest(_message.Message):
+    __slots__ = ("certificate_pem", "csr_pem", "signature")
+    CERTIFICATE_PEM_FIELD_NUMBER: _ClassVar[int]
+    CSR_PEM_FIELD_NUMBER: _ClassVar[int]
+    SIGNATURE_FIELD_NUMBER: _ClassVar[int]
+    certificate_pem: str
+    csr_pem: str
+    signature: bytes
+    def __init__(self, certificate_pem: _Optional[str] = ..., csr_pem: _Optional[str] = ..., signature: _Optional[bytes] = ...) -> None: ...
+
 class EnrolRequest(_message.Message):
     __slots__ = ("node", "token", "csr_pem")
     NODE_FIELD_NUMBER: _ClassVar[int]

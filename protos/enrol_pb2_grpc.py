@@ -39,6 +39,11 @@ class EnrolmentStub:
                 request_serializer=protos_dot_enrol__pb2.EnrolRequest.SerializeToString,
                 response_deserializer=protos_dot_enrol__pb2.EnrolReply.FromString,
                 _registered_method=True)
+        self.Recover = channel.unary_unary(
+                '/slotserve.v1.Enrolment/Recover',
+                request_serializer=protos_dot_enrol__pb2.RecoverRequest.SerializeToString,
+                response_deserializer=protos_dot_enrol__pb2.EnrolReply.FromString,
+                _registered_method=True)
 
 
 class EnrolmentServicer:
@@ -50,12 +55,24 @@ class EnrolmentServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Recover(self, request, context):
+        """For a node that was off while its certificate ran out, at most 30 days ago: it proves that it has the old key.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_EnrolmentServicer_to_server(servicer, server):
     rpc_method_handlers = {
             'Enrol': grpc.unary_unary_rpc_method_handler(
                     servicer.Enrol,
                     request_deserializer=protos_dot_enrol__pb2.EnrolRequest.FromString,
+                    response_serializer=protos_dot_enrol__pb2.EnrolReply.SerializeToString,
+            ),
+            'Recover': grpc.unary_unary_rpc_method_handler(
+                    servicer.Recover,
+                    request_deserializer=protos_dot_enrol__pb2.RecoverRequest.FromString,
                     response_serializer=protos_dot_enrol__pb2.EnrolReply.SerializeToString,
             ),
     }
@@ -85,6 +102,33 @@ class Enrolment:
             target,
             '/slotserve.v1.Enrolment/Enrol',
             protos_dot_enrol__pb2.EnrolRequest.SerializeToString,
+            protos_dot_enrol__pb2.EnrolReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Recover(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/slotserve.v1.Enrolment/Recover',
+            protos_dot_enrol__pb2.RecoverRequest.SerializeToString,
             protos_dot_enrol__pb2.EnrolReply.FromString,
             options,
             channel_credentials,

@@ -14,10 +14,12 @@ class RenewRequest(_message.Message):
     def __init__(self, csr_pem: _Optional[str] = ...) -> None: ...
 
 class RenewReply(_message.Message):
-    __slots__ = ("certificate_pem",)
+    __slots__ = ("certificate_pem", "ca_pem")
     CERTIFICATE_PEM_FIELD_NUMBER: _ClassVar[int]
+    CA_PEM_FIELD_NUMBER: _ClassVar[int]
     certificate_pem: str
-    def __init__(self, certificate_pem: _Optional[str] = ...) -> None: ...
+    ca_pem: str
+    def __init__(self, certificate_pem: _Optional[str] = ..., ca_pem: _Optional[str] = ...) -> None: ...
 
 class AgentMessage(_message.Message):
     __slots__ = ("hello", "status", "plan_answer", "load_result", "command_result", "time_request", "inventory", "event", "usage")
@@ -42,23 +44,25 @@ class AgentMessage(_message.Message):
     def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., status: _Optional[_Union[Status, _Mapping]] = ..., plan_answer: _Optional[_Union[PlanAnswer, _Mapping]] = ..., load_result: _Optional[_Union[LoadResult, _Mapping]] = ..., command_result: _Optional[_Union[CommandResult, _Mapping]] = ..., time_request: _Optional[_Union[TimeRequest, _Mapping]] = ..., inventory: _Optional[_Union[Inventory, _Mapping]] = ..., event: _Optional[_Union[Event, _Mapping]] = ..., usage: _Optional[_Union[UsageReport, _Mapping]] = ...) -> None: ...
 
 class ControllerMessage(_message.Message):
-    __slots__ = ("welcome", "plan", "command", "keys", "time_reply", "received")
+    __slots__ = ("welcome", "plan", "command", "keys", "time_reply", "received", "trust")
     WELCOME_FIELD_NUMBER: _ClassVar[int]
     PLAN_FIELD_NUMBER: _ClassVar[int]
     COMMAND_FIELD_NUMBER: _ClassVar[int]
     KEYS_FIELD_NUMBER: _ClassVar[int]
     TIME_REPLY_FIELD_NUMBER: _ClassVar[int]
     RECEIVED_FIELD_NUMBER: _ClassVar[int]
+    TRUST_FIELD_NUMBER: _ClassVar[int]
     welcome: Welcome
     plan: PlanPush
     command: Command
     keys: KeyTable
     time_reply: TimeReply
     received: Received
-    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., plan: _Optional[_Union[PlanPush, _Mapping]] = ..., command: _Optional[_Union[Command, _Mapping]] = ..., keys: _Optional[_Union[KeyTable, _Mapping]] = ..., time_reply: _Optional[_Union[TimeReply, _Mapping]] = ..., received: _Optional[_Union[Received, _Mapping]] = ...) -> None: ...
+    trust: Trust
+    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., plan: _Optional[_Union[PlanPush, _Mapping]] = ..., command: _Optional[_Union[Command, _Mapping]] = ..., keys: _Optional[_Union[KeyTable, _Mapping]] = ..., time_reply: _Optional[_Union[TimeReply, _Mapping]] = ..., received: _Optional[_Union[Received, _Mapping]] = ..., trust: _Optional[_Union[Trust, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("node", "version", "contract", "epoch", "generation", "plan_sha256", "own_settings", "channels", "gateway_urls", "boot_id")
+    __slots__ = ("node", "version", "contract", "epoch", "generation", "plan_sha256", "own_settings", "channels", "gateway_urls", "boot_id", "trusts")
     NODE_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     CONTRACT_FIELD_NUMBER: _ClassVar[int]
@@ -69,6 +73,7 @@ class Hello(_message.Message):
     CHANNELS_FIELD_NUMBER: _ClassVar[int]
     GATEWAY_URLS_FIELD_NUMBER: _ClassVar[int]
     BOOT_ID_FIELD_NUMBER: _ClassVar[int]
+    TRUSTS_FIELD_NUMBER: _ClassVar[int]
     node: str
     version: str
     contract: int
@@ -79,7 +84,16 @@ class Hello(_message.Message):
     channels: _containers.RepeatedCompositeFieldContainer[_types_pb2.DeclaredChannel]
     gateway_urls: _containers.RepeatedScalarFieldContainer[str]
     boot_id: str
-    def __init__(self, node: _Optional[str] = ..., version: _Optional[str] = ..., contract: _Optional[int] = ..., epoch: _Optional[int] = ..., generation: _Optional[int] = ..., plan_sha256: _Optional[bytes] = ..., own_settings: _Optional[_Union[_types_pb2.Settings, _Mapping]] = ..., channels: _Optional[_Iterable[_Union[_types_pb2.DeclaredChannel, _Mapping]]] = ..., gateway_urls: _Optional[_Iterable[str]] = ..., boot_id: _Optional[str] = ...) -> None: ...
+    trusts: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, node: _Optional[str] = ..., version: _Optional[str] = ..., contract: _Optional[int] = ..., epoch: _Optional[int] = ..., generation: _Optional[int] = ..., plan_sha256: _Optional[bytes] = ..., own_settings: _Optional[_Union[_types_pb2.Settings, _Mapping]] = ..., channels: _Optional[_Iterable[_Union[_types_pb2.DeclaredChannel, _Mapping]]] = ..., gateway_urls: _Optional[_Iterable[str]] = ..., boot_id: _Optional[str] = ..., trusts: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class Trust(_message.Message):
+    __slots__ = ("ca_pem", "renew")
+    CA_PEM_FIELD_NUMBER: _ClassVar[int]
+    RENEW_FIELD_NUMBER: _ClassVar[int]
+    ca_pem: str
+    renew: bool
+    def __init__(self, ca_pem: _Optional[str] = ..., renew: _Optional[bool] = ...) -> None: ...
 
 class Welcome(_message.Message):
     __slots__ = ("epoch", "controller_version", "heartbeat_seconds", "controllers")

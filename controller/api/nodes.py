@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import Field
 
 from controller.api.route import Body, Call, Page, Route, cursor, listed, place
-from controller.errors import NotFound, Unavailable
+from controller.errors import Invalid, NotFound, Unavailable
 from controller.fleet.live import LiveGpu, LiveNode
 from controller.notify import inbox
 from controller.store import audit, channels, nodes
@@ -22,7 +22,8 @@ class NewNode(Body):
 
 
 class NodeChange(Body):
-    cordoned: bool
+    cordoned: bool | None = None
+    disabled: bool | None = None
 
 
 def list_nodes(call: Call) -> dict[str, Any]:
@@ -58,13 +59,21 @@ def add_node(call: Call) -> dict[str, Any]:
 def change_node(call: Call) -> dict[str, Any]:
     with call.ctx.store.write() as session:
         node = _found(session, call)
-        before, node.cordoned = node.cordoned, call.body(NodeChange).cordoned
+        asked = call.body(NodeChange)
+        if asked.cordoned is None and asked.disabled is None:
+            raise Invalid.field("cordoned", "say what is to change: cordoned or disabled, true or false")
+        if asked.disabled is not None and asked.disabled != (node.disabled_at is not None):
+            node.disabled_at = call.now if asked.disabled else None
+            audit.add(session, call.actor.id, f"node.{'disable' if asked.disabled else 'enable'}", node.name, call.now)
+        before, node.cordoned = node.cordoned, node.cordoned if asked.cordoned is None else asked.cordoned
         rows = channels.of_nodes(session, [node.id])
         session.touch(*(c.id for c, _ in rows))
-        audit.add(
-            session, call.actor.id, "node.cordon" if node.cordoned else "node.uncordon", node.name, call.now,
-            before={"cordoned": before}, after={"cordoned": node.cordoned},
-        )  # fmt: skip
+        if asked.cordoned is not None:
+            audit.add(
+                session, call.actor.id, "node.cordon" if node.cordoned else "node.uncordon", node.name, call.now,
+                before={"cordoned": before}, after={"cordoned": node.cordoned},
+            )  # fmt: skip
+    call.ctx.keys_changed()  # a node that is disabled is cut off at once
     return shape(call, node, [f"{node.name}/{c.name}" for c, _ in rows])
 
 
@@ -108,6 +117,9 @@ def shape(call: Call, node: Node, channel_names: list[str]) -> dict[str, Any]:
         "clock_skew_seconds": live.clock_skew_seconds,
         "cordoned": node.cordoned,
         "enrolled": node.certificate_serial is not None,
+        "disabled": node.disabled_at is not None,
+        "turned_away": live.turned_away or None,
+        "certificate_until": text_of((node.certificate or {}).get("ends_at")),
         "gpus": gpus or node.gpus,
         "gpu_problem": live.gpu_problem or None,
         "channels": channel_names,
@@ -149,7 +161,7 @@ ROUTES = (
     Route("GET", "/nodes/<name>", one_node, "A node", answers={404: "No such node"}),
     Route("POST", "/nodes", add_node, "A join string for a new node (or an old one that lost its key)", body=NewNode,
           status=201, action="node.manage", answers={503: "No enrolment port here"}),
-    Route("PATCH", "/nodes/<name>", change_node, "Cordons or uncordons: no new bookings on a cordoned node",
+    Route("PATCH", "/nodes/<name>", change_node, "Cordons (no new bookings) or disables (may not connect), or lifts that",
           body=NodeChange, action="node.manage", answers={404: "No such node"}),
     Route("DELETE", "/nodes/<name>", remove_node, "Removes a node: it may not connect any more", status=204,
           action="node.manage", answers={404: "No such node"}),

@@ -24,13 +24,15 @@ def nodes(app: App) -> None:
         for node in items:
             if node.get("gpu_problem"):
                 click.echo(f"{node['name']}: {node['gpu_problem']}")
+            if node.get("turned_away"):
+                click.echo(f"{node['name']}: {node['turned_away']}")
 
     app.out({"items": items}, people)
 
 
 @click.group()
 def node() -> None:
-    """Add, cordon, uncordon or remove a node."""
+    """Add, cordon, disable or remove a node."""
 
 
 @node.command("add")
@@ -64,6 +66,26 @@ def uncordon(app: App, name: str) -> None:
     _patch(app, name, False)
 
 
+@node.command("disable")
+@click.argument("name")
+@command
+def disable(app: App, name: str) -> None:
+    """Cut a node off until it is enabled again: its stream ends now, and its certificate opens nothing. Its engines go on."""
+    with app.client() as client:
+        answer = client.patch(path_of("nodes", name), {"disabled": True})
+    app.out(answer, lambda: click.echo(f"{name} is cut off; slotserve node enable {name} lets it in again."))
+
+
+@node.command("enable")
+@click.argument("name")
+@command
+def enable(app: App, name: str) -> None:
+    """Let a disabled node in again."""
+    with app.client() as client:
+        answer = client.patch(path_of("nodes", name), {"disabled": False})
+    app.out(answer, lambda: click.echo(f"{name} may connect."))
+
+
 @node.command("remove")
 @click.argument("name")
 @click.option("--yes", is_flag=True, help="Do not ask.")
@@ -91,7 +113,7 @@ def _row(node: dict[str, Any]) -> list[Any]:
         state += ", GPU trouble"
     return [
         node["name"],
-        state + (", cordoned" if node.get("cordoned") else ""),
+        state + (", cordoned" if node.get("cordoned") else "") + (", disabled" if node.get("disabled") else ""),
         node.get("version") or "-",
         "-" if skew is None else f"{round(skew, 1) + 0.0:+.1f} s",
         len(node.get("gpus") or []),

@@ -2,6 +2,10 @@
 
 Nodes trust this CA only, and are known by the common name of the certificate that it gave them. One server
 certificate serves both ports; it is made anew when its hosts change or it nears its end.
+
+While it is being changed for another one (ca_rotation.py) several are trusted: the one that signs (ca.crt), the one that
+will (next.crt), the one that did (old.crt). The files are looked at again when they change, so that a running controller
+follows.
 """
 
 from __future__ import annotations
@@ -30,6 +34,8 @@ SKEW = datetime.timedelta(hours=1)  # a node whose clock is behind must still fi
 RENEW_BEFORE = datetime.timedelta(days=60)
 CONTROLLER_LIFE = datetime.timedelta(days=30)  # made at each connection to another controller
 CONTROLLERS = "slotserve controllers"  # the organisation in a controller's certificate; a node's has none
+SIGNING = "ca.crt"
+TRUSTED = (SIGNING, "next.crt", "old.crt")
 
 
 class RequestRefused(ValueError):
@@ -44,6 +50,16 @@ class Issued:
     enrolment: str
 
 
+@dataclass(frozen=True, slots=True)
+class Held:
+    """The folder's content as last read. `trusted`: with the one that signs, first."""
+
+    ca: x509.Certificate
+    key: ec.EllipticCurvePrivateKey
+    trusted: tuple[x509.Certificate, ...]
+    stamp: tuple[object, ...]
+
+
 class CertificateAuthority:
     """Opens the CA below `folder`, or makes it. `hosts`: names and addresses that nodes dial."""
 
@@ -51,14 +67,37 @@ class CertificateAuthority:
         self._folder, self._client_life = folder, client_life
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._hosts = tuple(dict.fromkeys(("localhost", "127.0.0.1", "::1", socket.gethostname(), *hosts)))
-        if not (folder / "ca.crt").exists():
-            self._make_ca()
-        self._ca = x509.load_pem_x509_certificate((folder / "ca.crt").read_bytes())
-        self._key = _load_key(folder / "ca.key")
+        if not (folder / SIGNING).exists():
+            make_ca(folder, "ca")
+        self._held_now = self._load()
 
     def certificate_pem(self) -> str:
-        """The CA's certificate, for join strings."""
-        return self._ca.public_bytes(serialization.Encoding.PEM).decode()
+        """The certificates of all CAs that are trusted now, the one that signs first; for join strings as well."""
+        return "".join(_pem(c) for c in self._held().trusted)
+
+    def trusted_ids(self) -> tuple[str, ...]:
+        """What the CAs that are trusted now are known by, the one that signs first."""
+        return tuple(ca_id(c) for c in self._held().trusted)
+
+    def issuer_id(self, certificate: x509.Certificate) -> str | None:
+        """Which of them has signed a certificate; None: none of them."""
+        return next((ca_id(c) for c in self._held().trusted if issued_by(certificate, c)), None)
+
+    def _held(self) -> Held:
+        if self._held_now.stamp != _stamp(self._folder):
+            self._held_now = self._load()
+        return self._held_now
+
+    def _load(self) -> Held:
+        stamp = _stamp(self._folder)
+        files = [p for name in TRUSTED if (p := self._folder / name).exists()]
+        found = [c for file in files for c in x509.load_pem_x509_certificates(file.read_bytes())]
+        trusted = tuple(dict.fromkeys(found))  # a step that was broken off leaves one twice
+        key = load_key(self._folder / "ca.key")
+        fits = [c for c in trusted if c.public_key() == key.public_key()]
+        if not fits:
+            raise ValueError(f"{self._folder}: ca.key is not the key of {SIGNING}; restore both from a backup")
+        return Held(fits[0], key, (fits[0], *(c for c in trusted if c != fits[0])), stamp)
 
     def server_pair(self) -> tuple[bytes, bytes]:
         """(private key, certificate chain) in PEM for both ports, made anew when it has to be."""
@@ -99,41 +138,11 @@ class CertificateAuthority:
 
     def _still_good(self, certificate: x509.Certificate) -> bool:
         try:
-            certificate.verify_directly_issued_by(self._ca)
+            certificate.verify_directly_issued_by(self._held().ca)
             names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         except (x509.ExtensionNotFound, ValueError, TypeError, InvalidSignature):
             return False
         return set(names) == {_san(h) for h in self._hosts} and certificate.not_valid_after_utc > _now() + RENEW_BEFORE
-
-    def _make_ca(self) -> None:
-        key = ec.generate_private_key(ec.SECP256R1())
-        name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"SlotServe CA {secrets.token_hex(4)}")])
-        usage = x509.KeyUsage(
-            digital_signature=True,
-            key_cert_sign=True,
-            crl_sign=True,
-            content_commitment=False,
-            key_encipherment=False,
-            data_encipherment=False,
-            key_agreement=False,
-            encipher_only=False,
-            decipher_only=False,
-        )
-        certificate = (
-            x509.CertificateBuilder()
-            .subject_name(name)
-            .issuer_name(name)
-            .public_key(key.public_key())
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(_now() - SKEW)
-            .not_valid_after(_now() + datetime.timedelta(days=CA_DAYS))
-            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-            .add_extension(usage, critical=True)
-            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-            .sign(key, hashes.SHA256())
-        )
-        write_private(self._folder / "ca.key", _key_pem(key))  # first: a certificate without its key is of no use
-        write_private(self._folder / "ca.crt", certificate.public_bytes(serialization.Encoding.PEM), 0o644)
 
     def _sign(
         self,
@@ -143,10 +152,11 @@ class CertificateAuthority:
         usage: x509.ObjectIdentifier,
         names: list[x509.GeneralName],
     ) -> x509.Certificate:
+        held = self._held()
         builder = (
             x509.CertificateBuilder()
             .subject_name(x509.Name([x509.NameAttribute(oid, value) for oid, value in subject]))
-            .issuer_name(self._ca.subject)
+            .issuer_name(held.ca.subject)
             .public_key(public)
             .serial_number(x509.random_serial_number())
             .not_valid_before(_now() - SKEW)
@@ -155,13 +165,45 @@ class CertificateAuthority:
             .add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
             .add_extension(
-                x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()),
+                x509.AuthorityKeyIdentifier.from_issuer_public_key(held.key.public_key()),
                 critical=False,
             )
         )
         if names:
             builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
-        return builder.sign(self._key, hashes.SHA256())
+        return builder.sign(held.key, hashes.SHA256())
+
+
+def make_ca(folder: Path, name: str) -> None:
+    """A new CA as <name>.key and <name>.crt in the folder."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"SlotServe CA {secrets.token_hex(4)}")])
+    usage = x509.KeyUsage(
+        digital_signature=True,
+        key_cert_sign=True,
+        crl_sign=True,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(_now() - SKEW)
+        .not_valid_after(_now() + datetime.timedelta(days=CA_DAYS))
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(usage, critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    write_private(folder / f"{name}.key", _key_pem(key))  # first: a certificate without its key is of no use
+    write_private(folder / f"{name}.crt", certificate.public_bytes(serialization.Encoding.PEM), 0o644)
 
 
 def checked_request(csr_pem: str) -> ec.EllipticCurvePublicKey:
@@ -199,11 +241,41 @@ def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
     )
 
 
-def _load_key(path: Path) -> ec.EllipticCurvePrivateKey:
+def load_key(path: Path) -> ec.EllipticCurvePrivateKey:
     key = serialization.load_pem_private_key(path.read_bytes(), password=None)
     if not isinstance(key, ec.EllipticCurvePrivateKey):
         raise ValueError(f"{path}: not an elliptic-curve key")
     return key
+
+
+def ca_id(certificate: x509.Certificate) -> str:
+    """What a CA is known by: the sha256 of its certificate, hex."""
+    return certificate.fingerprint(hashes.SHA256()).hex()
+
+
+def issued_by(certificate: x509.Certificate, ca: x509.Certificate) -> bool:
+    """Whether a certificate has been signed by a CA; its dates are not looked at."""
+    try:
+        certificate.verify_directly_issued_by(ca)
+    except (ValueError, TypeError, InvalidSignature):
+        return False
+    return True
+
+
+def _pem(certificate: x509.Certificate) -> str:
+    return certificate.public_bytes(serialization.Encoding.PEM).decode()
+
+
+def _stamp(folder: Path) -> tuple[object, ...]:
+    """Changes when a file of the folder that counts is another one."""
+    found: list[object] = []
+    for name in (*TRUSTED, "ca.key"):
+        try:
+            stat = (folder / name).stat()
+            found.append((stat.st_mtime_ns, stat.st_size, stat.st_ino))
+        except FileNotFoundError:
+            found.append(None)
+    return tuple(found)
 
 
 def _san(host: str) -> x509.GeneralName:

@@ -89,6 +89,7 @@ class LiveNode:
     plan_epoch: int = 0
     plan_generation: int = 0
     refusal: str = ""
+    turned_away: str = ""  # why it may not connect though its certificate is good (its version), in words
     gateway_urls: tuple[str, ...] = ()
     channels: dict[str, LiveChannel] = field(default_factory=dict)  # by name; replaced, never changed in place
     gpus: tuple[LiveGpu, ...] = ()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import grpc
 from cryptography import x509
@@ -19,6 +19,7 @@ class Peer:
     node: str
     enrolment: str
     ends_at: int
+    certificate: x509.Certificate = field(compare=False, repr=False)
 
 
 def peer_of(context: grpc.aio.ServicerContext) -> Peer:
@@ -26,13 +27,17 @@ def peer_of(context: grpc.aio.ServicerContext) -> Peer:
     pem = context.auth_context().get("x509_pem_cert")
     if not pem:
         raise NodeRefused("no client certificate; enrol this node")
-    certificate = x509.load_pem_x509_certificate(pem[0])
+    return peer_named_by(x509.load_pem_x509_certificate(pem[0]))
+
+
+def peer_named_by(certificate: x509.Certificate) -> Peer:
+    """Whom a client certificate of our CA names. Raises NodeRefused where it is of another kind."""
     names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
     enrolments = certificate.subject.get_attributes_for_oid(NameOID.SERIAL_NUMBER)
     if len(names) != 1 or len(enrolments) != 1:
         raise NodeRefused("the client certificate does not name one node and its enrolment; enrol this node again")
     ends = int(certificate.not_valid_after_utc.timestamp() * 1000)
-    return Peer(str(names[0].value), str(enrolments[0].value), ends)
+    return Peer(str(names[0].value), str(enrolments[0].value), ends, certificate)
 
 
 async def admitted(context: grpc.aio.ServicerContext, records: Records) -> tuple[Peer, str]:

@@ -61,17 +61,22 @@ class Records:
     def check(self, name: str, enrolment: str) -> str:
         """The node's id. Raises NodeRefused where it is unknown, removed, or has been enrolled anew since."""
         with self._store.read() as session:
-            return _known(session, name, enrolment).id
+            return known(session, name, enrolment).id
 
-    def hello(self, name: str, enrolment: str, hello: fleet_pb2.Hello) -> str:
-        """Takes what a node declares of itself; channels it no longer declares are gone. Returns the node's id."""
+    def hello(
+        self, name: str, enrolment: str, hello: fleet_pb2.Hello, certificate: dict[str, Any] | None = None
+    ) -> str:
+        """Takes what a node declares of itself; channels it no longer declares are gone. Returns the node's id.
+
+        `certificate`: what the stream's is, {issuer, ends_at}."""
         with self._store.write() as session:
-            node = _known(session, name, enrolment)
+            node = known(session, name, enrolment)
             now = self._clock()
             node.version = hello.version
             node.last_seen_at = now
             node.own_settings = reports.own_settings(hello.own_settings)
             node.gateway_urls = list(hello.gateway_urls)
+            node.certificate = {**(certificate or {}), "trusts": sorted(hello.trusts)}
             rows = {c.name: c for c in session.scalars(select(Channel).where(Channel.node_id == node.id))}
             for said in hello.channels:
                 row = rows.pop(said.name, None)
@@ -231,21 +236,26 @@ class Records:
             )
 
     def removed(self, names: dict[str, str]) -> set[str]:
-        """Those of {node: enrolment} that may not stay connected: removed, or enrolled anew."""
+        """Those of {node: enrolment} that may not stay connected: removed, disabled, or enrolled anew."""
         with self._store.read() as session:
             rows = session.execute(
-                select(Node.name, Node.certificate_serial, Node.removed_at).where(Node.name.in_(names))
+                select(Node.name, Node.certificate_serial).where(
+                    Node.name.in_(names), Node.removed_at.is_(None), Node.disabled_at.is_(None)
+                )
             ).all()
-        good = {name for name, serial, gone in rows if gone is None and serial == names[name]}
+        good = {name for name, serial in rows if serial == names[name]}
         return set(names) - good
 
 
-def _known(session: Session, name: str, enrolment: str) -> Node:
+def known(session: Session, name: str, enrolment: str) -> Node:
+    """The node of that certificate. Raises NodeRefused where it may not connect."""
     node = session.scalars(select(Node).where(Node.name == name)).one_or_none()
     if node is None:
         raise NodeRefused(f"node {name!r} is not known here; enrol it again with `slotserve node add {name}`")
     if node.removed_at is not None:
         raise NodeRefused(f"node {name!r} has been removed; enrol it again with `slotserve node add {name}`")
+    if node.disabled_at is not None:
+        raise NodeRefused(f"node {name!r} is disabled; `slotserve node enable {name}` lets it in again")
     if node.certificate_serial != enrolment:
         raise NodeRefused(f"node {name!r} has been enrolled anew since; this certificate no longer counts")
     return node

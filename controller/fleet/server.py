@@ -142,19 +142,24 @@ class FleetServer:
             await asyncio.gather(fleet.stop(0.2), enrol.stop(0.2))
 
     def _credentials(self, *, ask_for_certificate: bool) -> Any:
-        """Looks at the certificate's age once an hour at most; the fetcher runs at every handshake."""
-        root = self._ca.certificate_pem().encode() if ask_for_certificate else None
-        looked, pair = time.monotonic(), self._ca.server_pair()
+        """Looks at the certificate's age once an hour at most, and at once when the CA is another; the fetcher runs at
+        every handshake."""
+
+        def made() -> tuple[tuple[bytes, bytes], bytes | None]:
+            return self._ca.server_pair(), self._ca.certificate_pem().encode() if ask_for_certificate else None
+
+        looked, of, now = time.monotonic(), self._ca.trusted_ids(), made()
 
         def fetch() -> Any:
-            nonlocal looked, pair
-            if time.monotonic() - looked < CERTIFICATE_LOOK_SECONDS:
+            nonlocal looked, of, now
+            trusted = self._ca.trusted_ids()
+            if trusted == of and time.monotonic() - looked < CERTIFICATE_LOOK_SECONDS:
                 return None
-            looked, old = time.monotonic(), pair
-            pair = self._ca.server_pair()
-            return None if pair == old else grpc.ssl_server_certificate_configuration([pair], root)
+            looked, of, before = time.monotonic(), trusted, now
+            now = made()
+            return None if now == before else grpc.ssl_server_certificate_configuration([now[0]], now[1])
 
-        first = grpc.ssl_server_certificate_configuration([pair], root)
+        first = grpc.ssl_server_certificate_configuration([now[0]], now[1])
         return grpc.dynamic_ssl_server_credentials(first, fetch, ask_for_certificate)
 
 

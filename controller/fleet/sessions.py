@@ -25,6 +25,8 @@ class Session:
         self.keys: Table = {}  # as last sent
         self.gpus: list[dict[str, object]] | None = None  # as last written to the store
         self.states: dict[str, Doing] = {}  # likewise, by channel
+        self.trusts: tuple[str, ...] = ()  # CAs, by their ids
+        self.certificate: dict[str, Any] = {}  # of the stream: {issuer, ends_at}
         self.ended = asyncio.Event()
         self.why_ended = ""
         self._due: deque[tuple[str, Make]] = deque()

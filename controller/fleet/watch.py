@@ -84,7 +84,7 @@ class Watch:
         for name in await asyncio.to_thread(self._records.removed, connected):
             session = self._sessions.get(name)
             if session and session.enrolment == connected[name]:
-                session.end("this node has been removed, or enrolled anew")
+                session.end("this node has been removed, disabled, or enrolled anew")
 
     async def _send_commands(self) -> None:
         connected = {s.node for s in self._sessions.all()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+from typing import Any
 
 from sqlalchemy import select, update
 from sqlalchemy.orm import Session
@@ -26,6 +27,16 @@ def page(session: Session, limit: int, after: str | None = None) -> list[Node]:
     return list(session.scalars(query.where(Node.name > after) if after else query))
 
 
+def certificates(session: Session) -> list[tuple[str, dict[str, Any] | None]]:
+    """(name, what it last said of its certificates) of every enrolled node that may connect."""
+    rows = session.execute(
+        select(Node.name, Node.certificate).where(
+            Node.removed_at.is_(None), Node.disabled_at.is_(None), Node.certificate_serial.is_not(None)
+        )
+    )
+    return [(name, said) for name, said in rows]
+
+
 def invite(session: Session, name: str, actor_id: str | None, now: int) -> tuple[Node, str, int]:
     """The node (made, or taken up again after a removal), its new one-time token and when that ends.
 
@@ -40,7 +51,7 @@ def invite(session: Session, name: str, actor_id: str | None, now: int) -> tuple
         node = Node(name=name, created_at=now)
         session.add(node)
     if node.removed_at is not None:
-        node.removed_at, node.cordoned = None, False
+        node.removed_at, node.cordoned, node.disabled_at = None, False, None
     session.execute(
         update(JoinToken).where(JoinToken.node_name == name, JoinToken.used_at.is_(None)).values(expires_at=now)
     )

@@ -103,9 +103,9 @@ class Node(Base):
     cordoned: Mapped[bool] = mapped_column(Boolean, default=False)
     cordon_reason: Mapped[str] = mapped_column(Text, default="", server_default="")
     drain_until: Mapped[int | None] = mapped_column(BigInteger)  # cordoned until then; NULL: until somebody lifts it
-    public_key: Mapped[str | None] = mapped_column(
-        Text
-    )  # PEM of its last certificate's key: proves a node that was off
+    disabled_at: Mapped[int | None] = mapped_column(BigInteger)  # may not connect until it is enabled again
+    # What it last said of its certificates: {issuer, ends_at, trusts: […]}, CAs by the sha256 of their certificates.
+    certificate: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
     certificate_serial: Mapped[str | None] = mapped_column(String(64))  # of its newest enrolment
     version: Mapped[str | None] = mapped_column(String(64))
     last_seen_at: Mapped[int | None] = mapped_column(BigInteger)  # written on connect and disconnect only

@@ -35,7 +35,7 @@ def test_a_node_enrols(controller: Controller, tmp_path: Path) -> None:
     certificate = x509.load_pem_x509_certificate(identity.certificate)
     assert certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value == "n1"
     assert identity.fleet_address == f"127.0.0.1:{controller.server.fleet_port}"
-    assert stat.S_IMODE((state.folder / "node.key").stat().st_mode) == 0o600
+    assert stat.S_IMODE((state.folder / "identity.json").stat().st_mode) == 0o600
     with controller.store.read() as session:
         enrolment = certificate.subject.get_attributes_for_oid(NameOID.SERIAL_NUMBER)[0].value
         assert session.scalars(select(Node.certificate_serial)).one() == enrolment
@@ -64,7 +64,7 @@ def test_a_token_is_for_one_name(controller: Controller, tmp_path: Path) -> None
     guessed = join_string(join.address, "n1", "guess", join.ca)
     with pytest.raises(EnrolmentFailed, match="not known"):
         enrol(guessed, State(tmp_path / "a"))
-    assert not (tmp_path / "a" / "node.crt").exists()
+    assert not (tmp_path / "a" / "identity.json").exists()
     enrol(join_string(join.address, "n1", join.token, join.ca), State(tmp_path / "a"))  # it was not spent by that
 
 
@@ -84,7 +84,7 @@ def test_a_removed_node_needs_a_new_place(controller: Controller, tmp_path: Path
 def test_another_ca_is_not_believed(controller: Controller, tmp_path: Path) -> None:
     join = read_join(controller.add_node("n1"))
     foreign = CertificateAuthority(tmp_path / "foreign").certificate_pem()
-    with pytest.raises(EnrolmentFailed, match="not the controller of this join string"):
+    with pytest.raises(EnrolmentFailed, match="not the controller that this node is to trust"):
         enrol(join_string(join.address, "n1", join.token, foreign), State(tmp_path / "a"))
     with controller.store.read() as session:
         assert session.scalars(select(JoinToken.used_at)).one() is None

@@ -155,3 +155,30 @@ def test_on_sqlite_each_start_has_a_higher_epoch(tmp_path: Path) -> None:
 def test_another_may_take_it_only_after_the_first_has_given_up() -> None:
     asked, length = 100.0, 15.0
     assert lasts_until(asked, length) == 110.0 < asked + length
+
+
+def test_a_database_older_than_its_nodes_is_outgrown(url: str) -> None:
+    """A node holds plans of an epoch that the database has not come to: it was restored from a backup."""
+
+    async def story() -> None:
+        stores = Store(url), Store(url)
+        first, other = lease_on(stores[0], "a"), lease_on(stores[1], "b", 60)
+        term = Term()
+        runs = asyncio.create_task(first.run(term))
+        await term.leads.wait()
+        epoch = term.epochs[0]
+        assert not await asyncio.to_thread(other.outgrow, epoch + 70)  # does not lead
+        assert await asyncio.to_thread(first.outgrow, epoch + 50)
+        assert not first.holds()  # at once: what was decided under the old epoch is not written
+        await until(lambda: len(term.epochs) == 2, "leads again")
+        assert term.epochs == [epoch, epoch + 51]
+        assert len(term.why) == 1
+        assert first.epoch == epoch + 51
+        assert not await asyncio.to_thread(first.outgrow, epoch + 50)  # is beyond it already
+        assert first.holds()
+        runs.cancel()
+        await asyncio.gather(runs, return_exceptions=True)
+        for store in stores:
+            store.close()
+
+    asyncio.run(story())

@@ -42,7 +42,7 @@ def with_channel(state: State, scene: Callable[[Any], Awaitable[None]], *, certi
 
 
 def hello(**changes: Any) -> fleet_pb2.AgentMessage:
-    return fleet_pb2.AgentMessage(hello=fleet_pb2.Hello(**{"node": "n1", "contract": 1, **changes}))
+    return fleet_pb2.AgentMessage(hello=fleet_pb2.Hello(**{"node": "n1", "contract": 1, "version": "0.1.0", **changes}))
 
 
 def test_nobody_without_a_certificate(state: State) -> None:
