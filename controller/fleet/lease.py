@@ -33,6 +33,9 @@ _TAKE = (
     f"UPDATE leader SET epoch = epoch + 1, holder = :me, renewed_at = {_NOW}, fleet_address = :fleet "
     f"WHERE id = 1 AND (holder = '' OR renewed_at + :lease <= {_NOW}) RETURNING epoch"
 )
+_LEAP = (
+    "UPDATE leader SET epoch = :above, holder = '' WHERE id = 1 AND holder = :me AND epoch = :epoch AND epoch < :above"
+)
 _GIVE = "UPDATE leader SET holder = '' WHERE id = 1 AND holder = :me AND epoch = :epoch"
 _WHO = "SELECT epoch, holder, fleet_address FROM leader WHERE id = 1"
 
@@ -89,6 +92,17 @@ class Lease:
     def leader_address(self) -> str:
         """Where the leader's agents go; empty while nobody is known to lead."""
         return self.seen.fleet_address if self.seen.holder else ""
+
+    def outgrow(self, epoch: int) -> bool:
+        """A node follows plans of this epoch, which is higher than ours, and by the database nobody but us leads: it is
+        older than the node (restored from a backup). The row takes that epoch and is given back, so that the next taking
+        goes beyond it; False where somebody else leads after all. In a worker thread; not for SQLite."""
+        with self._brief() as connection:
+            values = {"me": self._me, "epoch": self.epoch, "above": epoch}
+            leapt = connection.execute(text(_LEAP), values).rowcount == 1
+        if leapt:
+            self._until = float("-inf")
+        return leapt
 
     async def run(self, leads: Leads) -> None:
         """Takes the lease when it is free, keeps it, gives it back when cancelled."""

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import grpc
 
-from controller.fleet import keys, reports, skew
+from controller.fleet import keys, reports
 from controller.fleet.ca import CertificateAuthority, RequestRefused
 from controller.fleet.commands import Commands
 from controller.fleet.lease import Lease
@@ -23,7 +23,6 @@ from controller.fleet.live import Live
 from controller.fleet.peer import Peer, admitted
 from controller.fleet.records import Event, NodeRefused, Records
 from controller.fleet.sessions import Session, Sessions, message
-from controller.fleet.trust import Trusts
 from controller.fleet.watch import Watch
 from controller.store.session import Store, Write
 from protos import fleet_pb2, fleet_pb2_grpc
@@ -69,7 +68,6 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
         self._store, self._live, self._plans, self._clock, self._tell = store, live, plans, clock, tell
         self._records, self._commands, self._sessions = Records(store, clock), Commands(store), Sessions()
         self._watch = Watch(store, self._records, self._commands, self._sessions, clock)
-        self._trusts = Trusts(ca, self._sessions) if ca else None
 
     # --- woken from other threads -----------------------------------------------------------------------------------
 
@@ -95,14 +93,11 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
 
     async def run(self) -> None:
         """Until cancelled: sends commands and key changes, ends the streams of nodes that were removed."""
-        beside = [asyncio.create_task(self._silent(), name="silent nodes")]
-        if self._trusts:
-            beside.append(asyncio.create_task(self._trusts.run(), name="certificate authorities"))
+        silent = asyncio.create_task(self._silent(), name="silent nodes")
         try:
             await self._watch.run()
         finally:
-            for task in beside:
-                task.cancel()
+            silent.cancel()
 
     async def Connect(self, _requests: Any, context: grpc.aio.ServicerContext) -> None:
         if self._lease and not self._lease.holds():
@@ -143,7 +138,7 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
         except RequestRefused as err:
             return await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(err))
         log.info("certificate renewed node=%s", peer.node)
-        return fleet_pb2.RenewReply(certificate_pem=issued.pem, ca_pem=self._ca.certificate_pem())
+        return fleet_pb2.RenewReply(certificate_pem=issued.pem)
 
     async def _greet(self, peer: Peer, hello: fleet_pb2.Hello, context: grpc.aio.ServicerContext) -> Session:
         if hello.node != peer.node:
@@ -155,20 +150,13 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
                 f"this controller speaks contract {CONTRACT}, the agent {hello.contract}; upgrade the older of the two"
             )
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, why)
-        if why := skew.refusal(hello.version, VERSION):
-            log.warning("node refused node=%s peer=%s why=%r", hello.node, context.peer(), why)
-            self._live.update(peer.node, turned_away=why, version=hello.version)
-            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, why)
-        issuer = self._ca.issuer_id(peer.certificate) if self._ca else None
-        certificate = {"issuer": issuer, "ends_at": peer.ends_at}
         try:
-            node_id = await asyncio.to_thread(self._records.hello, peer.node, peer.enrolment, hello, certificate)
+            node_id = await asyncio.to_thread(self._records.hello, peer.node, peer.enrolment, hello)
         except NodeRefused as err:
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, str(err))
             raise  # not reached: abort raises
         await self._outgrow(peer.node, hello.epoch)
         session = Session(peer.node, node_id, peer.enrolment)
-        session.trusts, session.certificate = tuple(hello.trusts), certificate
         session.send(lambda: message(welcome=_welcome(self._plans.epoch, self._controllers())))
         session.keys = await asyncio.to_thread(keys.load_table, self._store, self._clock())
         table = session.keys
@@ -188,15 +176,12 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
             heard=before.online and before.heard,  # a second stream of a node that is there goes on with its words
             since=self._clock(),
             version=hello.version,
-            turned_away="",
             gateway_urls=tuple(hello.gateway_urls),
             plan_epoch=hello.epoch,
             plan_generation=hello.generation,
             **({"refusal": ""} if same else {}),
         )
         self._watch.look(keys=True)  # the table may have changed since it was read, and commands may wait for this node
-        if self._trusts:
-            self._trusts.tell(session)
         log.info("node connected node=%s peer=%s version=%s", session.node, context.peer(), hello.version)
 
     async def _outgrow(self, node: str, held: int) -> None:
@@ -288,11 +273,10 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
 
     async def _declared(self, session: Session, hello: fleet_pb2.Hello) -> None:
         try:
-            await asyncio.to_thread(self._records.hello, session.node, session.enrolment, hello, session.certificate)
+            await asyncio.to_thread(self._records.hello, session.node, session.enrolment, hello)
         except NodeRefused as err:
             session.end(str(err))
             return
-        session.trusts = tuple(hello.trusts)
         log.info("node declares anew node=%s channels=%s", session.node, len(hello.channels))
 
     async def _status(self, session: Session, status: fleet_pb2.Status) -> None:
