@@ -26,7 +26,7 @@ from sqlalchemy import (
     text,
     true,
 )
-from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+from sqlalchemy.orm import DeclarativeBase, InstrumentedAttribute, Mapped, mapped_column
 from sqlalchemy.types import TypeEngine
 
 HOLDING = ("pending", "approved")
@@ -247,7 +247,7 @@ class Reservation(Base):
     pinned: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
 
 
-def holding(status: ColumnElement[str]) -> ColumnElement[bool]:
+def holding(status: ColumnElement[str] | InstrumentedAttribute[str]) -> ColumnElement[bool]:
     """Whether a reservation holds its time; the values stand in the statement, so that SQLite finds the index for it."""
     return status.in_(bindparam("holding", HOLDING, expanding=True, literal_execute=True))
 
