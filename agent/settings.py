@@ -142,6 +142,11 @@ class AgentSettings(BaseSettings):
     gateway_cors_origins: str = Field(
         "", description="Origins of web pages that may call the gateway from a browser, with commas between, or `*`"
     )
+    gateway_absorb_aborts: bool = Field(
+        False,
+        description="Lets an engine finish what a client has broken off, unheard, for engines that an abort harms; it counts "
+        "as running to its end",
+    )
     gateway_workers: int = Field(
         1,
         ge=1,

@@ -228,6 +228,8 @@ class ClientConnection(asyncio.Protocol):
     def reset(self) -> None:
         """Ends the connection so that the client cannot take what it has for the whole."""
         self._deaf = True
+        if self.transport.is_closing():
+            return
         peer = self.transport.get_extra_info("socket")
         if peer is not None and peer.family != socket.AF_UNIX:
             peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

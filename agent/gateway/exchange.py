@@ -170,7 +170,13 @@ class Exchange(Reply):
         self._close = True
 
     def client_gone(self) -> None:
-        """In whatever phase: the engine's work for it ends at once."""
+        """In whatever phase: the engine's work for it ends at once, unless it is to be let alone."""
+        upstream = self.upstream
+        if self.gateway.absorbs and upstream is not None and self.request_complete and not self._opening:
+            self.unheard = True
+            self.connection.paused = upstream.straight = False
+            self.resume_engine()
+            return
         self._finish("ok" if self.is_websocket else "client_gone")
 
     def from_client(self, data: bytes) -> None:

@@ -100,6 +100,7 @@ async def serve(
         ),
         board=board,
         cors=Cors(settings.gateway_cors_origins),
+        absorbs=settings.gateway_absorb_aborts,
     )
     load_saved(gateway, state_dir)
     gateway.usage_folder = state_dir / "gateway"
@@ -140,7 +141,7 @@ async def serve(
     if linger is None:
         linger = LINGER_SECONDS if gateway.table.linger is None else gateway.table.linger
     await asyncio.wait(ends, timeout=linger, return_when=asyncio.FIRST_COMPLETED)
-    if gateway.connections:
+    if not gateway.empty:
         gateway.cut_all()
         await asyncio.wait(ends[:1], timeout=CUT_SECONDS + 0.5)
     gateway.close()

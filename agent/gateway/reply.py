@@ -54,6 +54,7 @@ class Reply:
         "model",
         "request_complete",
         "status",
+        "unheard",
         "upstream",
     )
 
@@ -79,6 +80,7 @@ class Reply:
         self.bytes_out = 0
         self.request_complete = False
         self.done = False
+        self.unheard = False  # the client has gone, and the engine goes on
         self._refusal: Refusal | None = None
         self._heard = (-1, self.begun)  # bytes of the answer at an earlier look at the engine, and when it was
         self._close = not head.keep_alive or gateway.stopping
@@ -224,7 +226,7 @@ class Reply:
         elif self.connection.paused:
             self.pause_engine()
         elif self.upstream is not None:
-            if self.cut_by is None and answer.at_event:
+            if self.cut_by is None and not self.unheard and answer.at_event:
                 self.upstream.go_straight(answer)
             else:
                 self.upstream.straight = False
@@ -326,7 +328,7 @@ class Reply:
         self._release()
         if self.upstream is not None:
             self.upstream.drop()
-        self.gateway.finished(self, outcome)
+        self.gateway.finished(self, "client_gone" if self.unheard and outcome == "ok" else outcome)
         if last and not self.connection.transport.is_closing():
             self.connection.transport.write(last)
         self.connection.done(self._close)

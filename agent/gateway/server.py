@@ -61,6 +61,7 @@ class Gateway:
         access_log: AccessLog | None = None,
         board: Board | None = None,
         cors: Cors | None = None,
+        absorbs: bool = False,
     ) -> None:
         self.loop = loop
         self.cors = cors or Cors()
@@ -68,6 +69,7 @@ class Gateway:
         self.id = f"{os.getpid()}-{secrets.token_hex(4)}"
         self.body_limit = body_limit
         self.idle_seconds = idle_seconds
+        self.absorbs = absorbs  # what a client breaks off goes on at the engine
         self.metrics_apart = metrics_apart  # /metrics has an address of its own
         self.table = Table()
         self.keys = Keys()
@@ -285,12 +287,17 @@ class Gateway:
         for connection in tuple(self.connections):
             connection.close_if_idle()
 
+    @property
+    def empty(self) -> bool:
+        """No client is connected, and nothing runs that a client has left (see `absorbs`)."""
+        return not self.connections and not any(self._running.values())
+
     async def wait_empty(self) -> None:
         """Returns when no connection is left (call after `stop_accepting`); where another process has taken over, also
         when none has come out of a handshake for a while."""
         last = self.loop.time()
-        while self.connections or (not self.refusing and self.loop.time() - last < LAST_HANDSHAKE_SECONDS):
-            if self.connections:
+        while not self.empty or (not self.refusing and self.loop.time() - last < LAST_HANDSHAKE_SECONDS):
+            if not self.empty:
                 last = self.loop.time()
             await asyncio.sleep(0.05)
 

@@ -540,3 +540,46 @@ def test_in_flight_is_exactly_zero_after_any_mix_of_aborts() -> None:
         assert len({row["id"] for row in rig.rows}) == len(rig.rows) > 200
 
     run(test)
+
+
+@pytest.mark.parametrize("when", ["before the first byte", "in the middle", "in the middle, and it is cut"])
+def test_an_engine_that_an_abort_harms_is_let_finish(when: str) -> None:
+    """By setting: what a client has broken off goes on, unheard and counted, and can still be cut."""
+
+    async def test(rig: Rig) -> None:
+        await rig.serve_default()
+        rig.gateway.absorbs = True
+        go_on = asyncio.Event()
+
+        async def behaviour(seen: Seen) -> None:
+            if when == "before the first byte":
+                await go_on.wait()
+            await seen.send(SSE_HEAD)
+            await seen.chunk(token("a"))
+            await go_on.wait()
+            for _ in range(50):
+                await seen.chunk(token("b"))
+            await seen.send(b"0\r\n\r\n")
+
+        rig.engine.behaviour = behaviour
+        reader, writer = await rig.open(chat(True))
+        seen = await rig.engine.next()
+        if when != "before the first byte":
+            await reader.readuntil(b"\n\n")
+        writer.transport.abort()
+        await rig.until(lambda: not rig.gateway.connections)
+        assert rig.gateway.in_flight["main"] == 1
+        assert not seen.gone.is_set()
+        if when.endswith("cut"):
+            rig.gateways.cut("main", 5)
+            await asyncio.wait_for(seen.gone.wait(), 5)
+        go_on.set()
+        await rig.drained()
+        await rig.until(lambda: rig.rows)
+        (row,) = rig.rows
+        assert row["outcome"] == ("cut" if when.endswith("cut") else "client_gone")
+        if not when.endswith("cut"):
+            assert row["bytes_out"] > 50 * len(token("b")), "the engine has come to its end"
+        assert rig.gateway.empty
+
+    run(test)
