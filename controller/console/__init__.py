@@ -6,10 +6,13 @@ module with a `register(app, ctx)` of its own, listed below, and a line in nav.p
 
 from __future__ import annotations
 
+import gzip
+
 from flask import Flask, Response, request
 
 from controller.context import Context
 
+PACKED_FROM = 2_000
 POLICY = (
     "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
@@ -25,6 +28,7 @@ def register(app: Flask, ctx: Context) -> None:
         bookings,
         catalogue,
         channel_page,
+        charts,
         language,
         login,
         logpage,
@@ -51,6 +55,7 @@ def register(app: Flask, ctx: Context) -> None:
         bookings,
         approvals,
         spoken,
+        charts,
         channel_page,
         catalogue,
         admin,
@@ -69,4 +74,16 @@ def register(app: Flask, ctx: Context) -> None:
         answer.headers.setdefault("Cross-Origin-Opener-Policy", "same-origin")
         if answer.mimetype == "text/html" and not request.path.startswith("/static/"):
             answer.headers.setdefault("Cache-Control", "no-store")
+        return packed(answer)
+
+
+def packed(answer: Response) -> Response:
+    """Pages and their live parts, packed for browsers that take it: a page of 200 channels is a tenth as long."""
+    kind = answer.mimetype in ("text/html", "application/json") and not request.path.startswith("/api/")
+    if not kind or answer.direct_passthrough or "Content-Encoding" in answer.headers or answer.status_code != 200:
         return answer
+    answer.vary.add("Accept-Encoding")
+    if "gzip" in request.headers.get("Accept-Encoding", "") and len(body := answer.get_data()) > PACKED_FROM:
+        answer.set_data(gzip.compress(body, 5, mtime=0))
+        answer.headers["Content-Encoding"] = "gzip"
+    return answer

@@ -11,10 +11,10 @@ import json
 import re
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from flask import Response, request
+from flask import Response, current_app, request
 from flask_babel import get_locale
 
 from controller.console import language
@@ -24,6 +24,7 @@ from controller.rights import Actor
 # What ticks in the browser is no change: countdowns, and how far a bar has come.
 _TICKS = re.compile(r'(<span data-tick="[^>]*>)[^<]*|(?<=<progress)( [^>]*?) value="[^"]*"')
 Parts = dict[str, str]
+Piece = tuple[str, str]  # mark, HTML
 
 
 def answer(
@@ -32,26 +33,36 @@ def answer(
     """The parts of a page for `actor`. `make()` gives (name -> HTML, until when it is good if nothing is changed)."""
     whole = ("parts", *what, actor.id, actor.role, str(get_locale()), language.chosen_zone().key)
 
-    def read() -> tuple[tuple[dict[str, str], Parts, str], int]:
+    def read() -> tuple[dict[str, tuple[str, str]], int]:
         parts, until = make()
-        marks = {name: part_hash(html) for name, html in parts.items()}
-        return (marks, parts, tag_of(marks)), until
+        return {name: (part_hash(html), html) for name, html in parts.items()}, until
 
-    marks, parts, tag = ctx.polled.get(ctx.store, ctx.live, whole, None, now, read, lambda made: made)
-    had = _sent.get(request.if_none_match.to_header().strip('W/"')) if request.if_none_match else None
-    _sent.put(tag, marks)
-    if had is not None:
-        changed = {n: [m, parts[n]] for n, m in marks.items() if had.get(n) != m}
-        body = {"now": now, "parts": changed, "names": None if had.keys() == marks.keys() else list(marks)}
+    return marked(now, ctx.polled.get(ctx.store, ctx.live, whole, None, now, read, lambda made: made))
+
+
+def marked(now: int, parts: Mapping[str, tuple[str, str]]) -> Response:
+    """The same for parts whose marks (part_hash) are known."""
+    marks = {name: mark for name, (mark, _html) in parts.items()}
+    return told(now, parts, marks, tag_of(marks))
+
+
+def told(now: int, parts: Mapping[str, tuple[str, str]], marks: dict[str, str], tag: str) -> Response:
+    """The same where the tag is known as well: nothing is looked at while it is what the browser has."""
+    asked = request.headers.get("If-None-Match", "").removeprefix("W/").strip('"')
+    if asked == tag:
+        answer = Response(status=304)
     else:
-        body = {"now": now, "parts": {n: [m, parts[n]] for n, m in marks.items()}, "names": list(marks)}
-    told = Response(json.dumps(body, ensure_ascii=False), mimetype="application/json")
-    told.set_etag(tag, weak=True)
-    told.headers["Cache-Control"] = "private, no-cache"
-    told.headers["Vary"] = "Cookie, Accept-Language"
-    told.headers["X-SlotServe-Now"] = str(now)
-    told.make_conditional(request)
-    return told
+        had = _sent.get(asked)
+        _sent.put(tag, marks)
+        changed = {n: parts[n] for n, m in marks.items() if had is None or had.get(n) != m}
+        names = None if had is not None and had.keys() == marks.keys() else list(marks)
+        body = {"now": now, "parts": changed, "names": names}
+        answer = Response(json.dumps(body, ensure_ascii=False), mimetype="application/json")
+    answer.set_etag(tag, weak=True)
+    answer.headers["Cache-Control"] = "private, no-cache"
+    answer.headers["Vary"] = "Cookie, Accept-Language"
+    answer.headers["X-SlotServe-Now"] = str(now)
+    return answer
 
 
 def signed_out() -> Response:
@@ -59,9 +70,16 @@ def signed_out() -> Response:
     return Response(json.dumps({"login": "/login?next=/"}), 401, mimetype="application/json")
 
 
-def hashes(parts: Parts) -> str:
+def hashes(parts: Parts, marked_parts: Mapping[str, tuple[str, str]] | None = None) -> str:
     """For a page's `data-hashes`, so that the first poll swaps nothing."""
-    return json.dumps({name: part_hash(html) for name, html in parts.items()})
+    known = {name: mark for name, (mark, _html) in (marked_parts or {}).items()}
+    return json.dumps({**known, **{name: part_hash(html) for name, html in parts.items()}}, separators=(",", ":"))
+
+
+def render(name: str, **values: Any) -> str:
+    """console/_<name>.html with the words of times, without what only whole pages need."""
+    words: dict[str, Any] = current_app.extensions["slotserve.words"]()
+    return current_app.jinja_env.get_template(f"console/_{name}.html").render(**words, **values)
 
 
 def part_hash(html: str) -> str:

@@ -1,4 +1,4 @@
-"""What the overview shows, as plain data: one read of the store, one look at the nodes' last words.
+"""What the overview shows to one viewer, as plain data, out of the facts that everybody shares (facts.py).
 
 Targets and reasons come from the same pure function and the same snapshot as the planner's, so that the page says what
 is done. Holders' names and notes pass the same rights as everywhere.
@@ -8,26 +8,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import timedelta, tzinfo
-from typing import Any
 
 from markupsafe import Markup
-from sqlalchemy.orm import Session
 
 from controller.console import sentences, show
 from controller.console import state as state_of
+from controller.console.facts import ChannelFacts, Held, NodeFacts, fleet
 from controller.context import Context
-from controller.fleet import snapshot
-from controller.fleet.live import LiveChannel, LiveFailure, LiveGpu, LiveNode
+from controller.fleet.live import LiveFailure
 from controller.rights import Actor, HolderName, may
-from controller.scheduling.targets import decide
 from controller.scheduling.types import Decision
 from controller.store import channels, reservations, users
-from controller.store.tables import Channel, Node, Reservation
+from controller.store.tables import Reservation
 
-AHEAD_MS = 30 * 86_400_000
-SKEW_SECONDS = 2.0
-MAX_BOOKINGS = 500
-OLDEST_MS = 10_000
+DAY_MS = 86_400_000
+MAX_TODAY = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +66,6 @@ class Row:
     is_default: bool
     wanted: bool  # the model shown is not there yet, or failed
     to_model: str | None
-    memory: tuple[int, int] | None  # used, total bytes
-    use_percent: int | None
     in_flight: int | None
     now: Booking | None
     next: Booking | None
@@ -85,6 +78,7 @@ class Row:
     may_retry: bool
     may_reload: bool
     gone: bool
+    cards: int
 
     @property
     def groups(self) -> str:
@@ -102,26 +96,56 @@ class Row:
         return self.failure is not None or self.phase in ("blocked", "retry_wait", "unknown")
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class NodeView:
+    """A node's head and rows. `at_risk`: bookings of the next day on a node that is away."""
+
+    facts: NodeFacts
     anchor: str
-    name: str
-    meta: str
-    online: bool
-    since: int
-    skew: float | None
-    cordoned: bool
-    refusal: str
-    gpu_problem: str = ""
-    heat: str = ""
-    rows: list[Row] = field(default_factory=list)
-    at_risk: list[Booking] = field(default_factory=list)
+    at_risk: tuple[Booking, ...]
+    rows: list[Row] = field(default_factory=list, compare=False)
+
+    @property
+    def anchors(self) -> list[str]:
+        return [c.anchor for c in self.facts.channels]
+
+    @property
+    def name(self) -> str:
+        return self.facts.name
+
+    @property
+    def meta(self) -> str:
+        return self.facts.meta
+
+    @property
+    def online(self) -> bool:
+        return self.facts.online
+
+    @property
+    def since(self) -> int:
+        return self.facts.since
+
+    @property
+    def skew(self) -> float | None:
+        return self.facts.skew
+
+    @property
+    def cordoned(self) -> bool:
+        return self.facts.cordoned
+
+    @property
+    def refusal(self) -> str:
+        return self.facts.refusal
+
+    @property
+    def gpu_problem(self) -> str:
+        return self.facts.gpu_problem
 
 
 @dataclass(slots=True)
 class Overview:
-    """The whole page. `yours` are the viewer's coming bookings, `today` everybody's of the viewer's day. Before `until` it
-    says the same, but for what ticks, unless something is changed."""
+    """The whole page. `yours` are the viewer's coming bookings, `today` everybody's of the viewer's day (`today_count` of
+    them in all). Before `until` it says the same, but for what ticks, unless something is changed."""
 
     now: int
     until: int
@@ -129,6 +153,7 @@ class Overview:
     nodes: list[NodeView]
     yours: list[Booking]
     today: list[Booking]
+    today_count: int = 0
     by_channel: dict[str, list[Booking]] = field(default_factory=dict)
 
     @property
@@ -140,165 +165,139 @@ class Overview:
 
 
 def build(ctx: Context, actor: Actor, now: int, zone: tzinfo, only: tuple[str, str] | None = None) -> Overview:
-    """The overview as `actor` may see it; `only` = (node, channel): nothing but that one."""
-    day = show.moment(now, zone).replace(hour=0, minute=0, second=0, microsecond=0)
-    midnight = [round(d.timestamp() * 1000) for d in (day, day + timedelta(days=1))]
-    with ctx.store.read() as db:
-        found = channels.find(db, *only) if only else None
-        rows = channels.page(db, 5000) if only is None else [found] if found else []
-        node_ids = None if only is None else {n.id for _, n in rows} or {""}
-        states = {c.id: c for n in snapshot.read_nodes(db, ctx.live, ctx.settings, now, node_ids) for c in n.channels}
-        held = reservations.holding_in(db, [c.id for c, _ in rows], now, now + AHEAD_MS)
-        today = reservations.page(db, now, MAX_BOOKINGS, start=midnight[0], end=midnight[1])
-        names = _names(db, [*held, *today], [c for c, _ in rows])
-    shape = _Shaper(ctx, actor, now, names, rows)
+    """The overview as `actor` may see it; `only` = (node, channel): nothing but that one, and nothing of the day."""
+    seen, viewer = fleet(ctx, now), Viewer(ctx, actor, now, zone)
+    nodes: list[NodeView] = []
     by_channel: dict[str, list[Booking]] = {}
-    for booking in held:
-        by_channel.setdefault(booking.channel_id, []).append(shape.booking(booking, states))
-    views: dict[str, NodeView] = {}
-    for channel, node in rows:
-        live = ctx.live.node(node.name)
-        view = views.setdefault(node.id, _node_view(node, live))
-        row = _Builder(ctx, actor, now, zone, names, live).row(
-            channel, node, states.get(channel.id), by_channel.get(channel.id, [])
-        )
-        view.rows.append(row)
-        if not live.online and row.next and row.next.start < now + 86_400_000:
-            view.at_risk.append(row.next)
+    for node in seen.nodes:
+        wanted = [c for c in node.channels if only is None or (node.name, c.name) == only]
+        if not wanted:
+            continue
+        for c in wanted:
+            by_channel[c.full_name] = [viewer.booking(b) for b in c.bookings]
+        nodes.append(viewer.node(node, [viewer.row(c, by_channel[c.full_name]) for c in wanted]))
     yours = sorted((b for found in by_channel.values() for b in found if b.mine), key=lambda b: b.start)
-    shown = [
-        r
-        for r in today
-        if r.status in ("pending", "approved", "finished", "ended_early") and r.channel_id in shape.full_names
-    ]
-    return Overview(
-        now,
-        _until(states, held, now),
-        zone,
-        list(views.values()),
-        yours,
-        [shape.booking(r, {}) for r in shown],
-        {shape.full_names[i]: bookings for i, bookings in by_channel.items()},
-    )
+    shown, count = ([], 0) if only else viewer.today(MAX_TODAY)
+    return Overview(now, seen.until, zone, nodes, yours, shown, count, by_channel)
 
 
-def _until(states: dict[str, snapshot.ChannelState], held: list[Reservation], now: int) -> int:
-    """The next end of a decision, or start or end of a booking; for the rest (a day that ends) an age that does no harm."""
-    instants = [decide(state.input, now).until for state in states.values()]
-    instants += [at for row in held for at in (row.starts_at, row.ends_at)]
-    return min([now + OLDEST_MS, *(at for at in instants if at is not None and at > now)])
+@dataclass(frozen=True, slots=True)
+class _Holder:
+    """Who holds the running booking, as the rights look at it."""
+
+    holder_id: str
+    participants: tuple[str, ...] = ()
 
 
-class _Shaper:
-    """Makes bookings fit for a viewer."""
+class Viewer:
+    """Turns facts into what one person may see of them."""
 
-    def __init__(
-        self, ctx: Context, actor: Actor, now: int, names: dict[str, str], rows: list[tuple[Channel, Node]]
-    ) -> None:
-        self._ctx, self._actor, self._now, self._names = ctx, actor, now, names
-        self.full_names = {c.id: f"{n.name}/{c.name}" for c, n in rows}
-        self._base_urls = {c.id: state_of.base_url(c, n, ctx.live.node(n.name)) for c, n in rows}
+    def __init__(self, ctx: Context, actor: Actor, now: int, zone: tzinfo) -> None:
+        self._ctx, self._actor, self._now, self._zone = ctx, actor, now, zone
+        self._show = ctx.settings.show_holders
 
-    def booking(self, row: Reservation, states: dict[str, snapshot.ChannelState]) -> Booking:
-        shown = may(self._actor, "reservation.holder", HolderName(row.holder_id, self._ctx.settings.show_holders))
-        return Booking(
-            row.id,
-            self.full_names[row.channel_id],
-            row.kind,
-            row.model,
-            row.preset,
-            row.starts_at,
-            row.ends_at,
-            reservations.status_at(row, self._now),
-            reservations.is_running(row, self._now),
-            self._names.get(row.holder_id, "") if shown else "",
-            row.holder_id == self._actor.id,
-            row.version,
-            bool(may(self._actor, "reservation.change", row)),
-            bool(may(self._actor, "channel.log", row)),
-            self._base_urls.get(row.channel_id, ""),
-            self._loads_at(row, states.get(row.channel_id)),
-            self._actor.id in row.participants,
-            row.series_id is not None,
-            row.maintenance,
+    def nobody(self) -> Viewer:
+        """The same rights without a person: what is nobody's own."""
+        return Viewer(self._ctx, Actor("", "", self._actor.role, "session"), self._now, self._zone)
+
+    def booking(self, b: Held) -> Booking:
+        held = _Holder(b.holder_id, b.participants)
+        running = b.status == "approved" and b.start <= self._now < b.end
+        status = (
+            {"approved": "finished", "pending": "expired"}.get(b.status, b.status) if b.end <= self._now else b.status
         )
+        return Booking(
+            b.id, b.channel, b.kind, b.model, b.preset, b.start, b.end, status, running,
+            b.holder if self._may_know(b.holder_id) else "", b.holder_id == self._actor.id, b.version,
+            bool(may(self._actor, "reservation.change", held)), bool(may(self._actor, "channel.log", held)),
+            b.base_url, b.loads_at, self._actor.id in b.participants, b.series, b.maintenance,
+        )  # fmt: skip
 
-    def _loads_at(self, row: Reservation, state: snapshot.ChannelState | None) -> int | None:
-        """When its model begins to load, as the rule of the lead says now."""
-        known = next((r for r in state.input.reservations if r.id == row.id), None) if state else None
-        if state is None or known is None or known.target is None:
-            return None
-        rules = state.input.rules
-        return known.start - round(max(known.target.load_seconds + rules.buffer, rules.lead) * 1000)
-
-
-class _Builder:
-    """Makes one channel's row."""
-
-    def __init__(
-        self, ctx: Context, actor: Actor, now: int, zone: tzinfo, names: dict[str, str], live: LiveNode
-    ) -> None:
-        self._ctx, self._actor, self._now, self._zone, self._names, self._live = ctx, actor, now, zone, names, live
-
-    def row(self, channel: Channel, node: Node, state: snapshot.ChannelState | None, bookings: list[Booking]) -> Row:
-        said = LiveChannel("gone") if channel.gone_at is not None else self._ctx.live.channel(node.name, channel.name)
-        decision = decide(state.input, self._now) if state else Decision(None, "idle")
+    def row(self, c: ChannelFacts, bookings: list[Booking] | None = None) -> Row:
+        if bookings is None:
+            bookings = [self.booking(b) for b in c.bookings]
+        said, seen, decision = c.said, c.seen, c.decision
         running = next((b for b in bookings if b.running), None)
         after = next((b for b in bookings if not b.running and b.start > self._now), None)
-        seen = self._live.channels.get(channel.name) or said  # what an offline node last said
         model, preset, wanted = state_of.shown_model(said if said.phase != "unknown" else seen, decision)
-        holder_runs = running is not None and running.mine
+        mine = running is not None and running.mine
         exclusive = running is not None and running.kind == "exclusive"
+        own = _Holder(self._actor.id) if mine else None
+        switching = said.phase in state_of.SWITCHING and decision.target and decision.target.identity != said.running
         return Row(
-            anchor=show.anchor(node.name, channel.name),
-            name=channel.name,
-            node=node.name,
-            gpus=state_of.gpu_label(channel, self._live.gpus),
+            anchor=c.anchor,
+            name=c.name,
+            node=c.node,
+            gpus=c.gpus,
             pill=state_of.pill(said, exclusive),
             phase=said.phase,
-            why=self._why(decision, said, seen, channel),
+            why=self._why(c),
             model=model,
             preset=preset,
-            is_default=model is not None and (model, preset) == (channel.default_model, channel.default_preset),
+            is_default=model is not None and (model, preset) == c.default,
             wanted=wanted,
-            to_model=decision.target.model
-            if said.phase in state_of.SWITCHING and decision.target and decision.target.identity != said.running
-            else None,
-            memory=state_of.memory(channel, self._live.gpus),
-            use_percent=state_of.use(channel, self._live.gpus),
+            to_model=decision.target.model if switching and decision.target else None,
             in_flight=said.in_flight if said.phase in ("ready", "draining") else None,
             now=running,
             next=after,
-            progress=state_of.progress(said, decision, state, self._ctx),
+            progress=c.progress,
             failure=said.failure,
             detail=said.detail,
-            mine=holder_runs,
-            open_to_me=said.phase == "ready" and (running is None or holder_runs) and not exclusive,
+            mine=mine,
+            open_to_me=said.phase == "ready" and (running is None or mine or running.invited) and not exclusive,
             may_log=running is None or running.may_log,
-            may_retry=said.failure is not None
-            and bool(may(self._actor, "channel.retry", _Held(self._actor.id) if holder_runs else None)),
-            may_reload=bool(may(self._actor, "channel.reload", _Held(self._actor.id) if holder_runs else None)),
-            gone=channel.gone_at is not None,
+            may_retry=said.failure is not None and bool(may(self._actor, "channel.retry", own)),
+            may_reload=bool(may(self._actor, "channel.reload", own)),
+            gone=c.gone,
+            cards=len(c.gpu_uuids),
         )
 
-    def _why(self, decision: Decision, said: LiveChannel, seen: LiveChannel, channel: Channel) -> Markup:
-        booking = decision.reservation
-        shown = booking is not None and bool(
-            may(self._actor, "reservation.holder", HolderName(booking.holder_id, self._ctx.settings.show_holders))
-        )
+    def node(self, facts: NodeFacts, rows: list[Row]) -> NodeView:
+        risk: list[Booking] = []
+        if not facts.online:
+            risk = [r.next for r in rows if r.next is not None and r.next.start < self._now + DAY_MS]
+        return NodeView(facts, show.anchor(facts.name), tuple(risk), rows)
+
+    def today(self, most: int) -> tuple[list[Booking], int]:
+        """Everybody's bookings of the viewer's day, what is still to come first to be kept; and how many there are."""
+        day = show.moment(self._now, self._zone).replace(hour=0, minute=0, second=0, microsecond=0)
+        start, end = (round(d.timestamp() * 1000) for d in (day, day + timedelta(days=1)))
+        with self._ctx.store.read() as db:
+            rows = [
+                r
+                for r in reservations.page(db, self._now, 5000, start=start, end=end)
+                if r.status in ("pending", "approved", "finished", "ended_early")
+            ]
+            count = len(rows)
+            if count > most:
+                rows = [r for r in rows if r.ends_at > self._now][:most]
+            places = channels.places(db, {r.channel_id for r in rows})
+            names = users.names(db, [r.holder_id for r in rows])
+        return [self._past(r, places.get(r.channel_id, ("", None))[0], names) for r in rows], count
+
+    def _past(self, r: Reservation, channel: str, names: dict[str, str]) -> Booking:
+        held = Held(
+            r.id, channel, r.kind, r.model, r.preset, r.starts_at, r.ends_at, r.status, r.holder_id,
+            names.get(r.holder_id, ""), tuple(r.participants or ()), r.version, "", None,
+            r.series_id is not None, r.maintenance,
+        )  # fmt: skip
+        return self.booking(held)
+
+    def _may_know(self, holder_id: str) -> bool:
+        return bool(may(self._actor, "reservation.holder", HolderName(holder_id, self._show)))
+
+    def _why(self, c: ChannelFacts) -> Markup:
+        decision, said = c.decision, c.said
+        shown = decision.reservation is not None and self._may_know(decision.reservation.holder_id)
         viewer = sentences.Viewer(self._actor.id, shown, lambda at: show.time_tag(at, self._now, self._zone))
         if said.phase == "gone":
             return sentences.gone()
         if said.phase == "unknown":
-            return sentences.last_seen(seen, self._live.since, viewer.clock)
+            return sentences.last_seen(c.seen, c.since, viewer.clock)
         if said.fallback and decision.target is not None:
-            return sentences.fallback(booking, decision.target.model, viewer)
-        by = (
-            self._names.get(channel.override_by or "")
-            if self._ctx.settings.show_holders != "admins" or self._actor.role == "admin"
-            else None
-        )
-        near = decision.until is not None and decision.until < self._now + 86_400_000
+            return sentences.fallback(decision.reservation, decision.target.model, viewer)
+        by = c.override_by[1] if self._show != "admins" or self._actor.role == "admin" else None
+        near = decision.until is not None and decision.until < self._now + DAY_MS
         if decision.why == "default" and not near:
             decision = Decision(decision.target, "default")
         return sentences.why(
@@ -306,41 +305,6 @@ class _Builder:
             viewer,
             running_model=said.running_model or "",
             override_by=by,
-            override_until=channel.override_until,
+            override_until=c.override_until,
             waits=said.phase != "ready",
         )
-
-
-@dataclass(frozen=True, slots=True)
-class _Held:
-    """The running booking, as the rights look at it."""
-
-    holder_id: str
-    participants: tuple[Any, ...] = ()
-
-
-def _names(db: Session, rows: list[Reservation], found: list[Channel]) -> dict[str, str]:
-    return users.names(db, [*(r.holder_id for r in rows), *(c.override_by for c in found)])
-
-
-def _node_view(node: Node, live: LiveNode) -> NodeView:
-    skew = live.clock_skew_seconds
-    return NodeView(
-        show.anchor(node.name),
-        node.name,
-        state_of.gpu_kinds(live.gpus),
-        live.online,
-        live.since or node.last_seen_at or node.created_at,
-        skew if skew is not None and abs(skew) >= SKEW_SECONDS else None,
-        node.cordoned,
-        live.refusal,
-        live.gpu_problem if live.online else "",
-        _heat(live.gpus) if live.online else "",
-    )
-
-
-def _heat(gpus: tuple[LiveGpu, ...]) -> str:
-    """The hottest card and what all of them draw, as far as they say."""
-    degrees = [g.temperature_c for g in gpus if g.temperature_c is not None]
-    watts = [g.power_watts for g in gpus if g.power_watts is not None]
-    return ", ".join((*([f"{max(degrees)} °C"] if degrees else []), *([f"{sum(watts)} W"] if watts else [])))

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from flask import Flask, redirect, render_template, request, send_from_directory
+from flask import Flask, g, redirect, render_template, request, send_from_directory
 from flask.typing import ResponseReturnValue
 from flask_babel import get_locale
 from flask_babel import gettext as _
 
-from controller.console import assets, calls, language, live, nav, overview, shell, show, spoken
+from controller.console import assets, calls, language, live, nav, overview_parts, shell, show, spoken
 from controller.console.signed_in import actor_of, person
 from controller.context import Context
 from controller.words import CATEGORIES, STATUSES
@@ -37,19 +37,9 @@ def register(app: Flask, ctx: Context) -> None:
 
     @app.context_processor
     def _every_page() -> dict[str, Any]:
-        zone, now = language.chosen_zone(), ctx.clock()
-        return {
-            "me": person(),
-            "zone": zone,
-            "zone_name": zone.key,
-            "now": now,
-            "language_tag": language.language_tag(),
-            "other_language": "en" if str(get_locale()) == "zh_Hans" else "zh_Hans",
-            "t": lambda at, seconds=False: show.time_tag(at, now, zone, seconds),
-            "window": lambda start, end: show.window(start, end, now, zone),
-            "tick": lambda form, at: show.countdown(form, at, now),
-            "shell": shell.shown,
-        }
+        return {"me": person(), "shell": shell.shown, **_words(ctx)}
+
+    app.extensions["slotserve.words"] = lambda: _words(ctx)
 
     @app.get("/")
     def home() -> ResponseReturnValue:
@@ -57,13 +47,9 @@ def register(app: Flask, ctx: Context) -> None:
         if who is None:
             return redirect("/login?next=/")
         actor, now = actor_of(who), ctx.clock()
-        view = overview.build(ctx, actor, now, language.chosen_zone())
-        parts = {**render_parts(view), **shell.parts(ctx, actor, now)}
+        made = overview_parts.compose(ctx, actor, now, language.chosen_zone())
         return render_template(
-            "console/overview.html",
-            view=view,
-            parts=parts,
-            hashes=live.hashes(parts),
+            "console/overview.html", view=made.view, parts=made.parts, hashes=live.hashes({}, made.parts)
         )
 
     @app.get("/overview/rows")
@@ -73,12 +59,8 @@ def register(app: Flask, ctx: Context) -> None:
         if who is None:
             return live.signed_out()
         actor, now, zone = actor_of(who), ctx.clock(), language.chosen_zone()
-
-        def make() -> tuple[live.Parts, int]:
-            view = overview.build(ctx, actor, now, zone)
-            return {**render_parts(view), **shell.parts(ctx, actor, now)}, view.until
-
-        return live.answer(ctx, actor, ("overview",), now, make)
+        made = overview_parts.compose(ctx, actor, now, zone)
+        return live.told(now, made.parts, made.marks, made.tag)
 
     @app.get("/static/<path:name>")
     def static_file(name: str) -> ResponseReturnValue:
@@ -88,16 +70,22 @@ def register(app: Flask, ctx: Context) -> None:
         return answer
 
 
-def render_parts(view: overview.Overview) -> dict[str, str]:
-    """id -> HTML of every part that is swapped by itself: the lists, and a row a channel."""
-    parts = {
-        name: render_template(f"console/_{name}.html", view=view) for name in ("chips", "yours", "alerts", "today")
-    }
-    for node in view.nodes:
-        parts[f"head-{node.anchor}"] = render_template("console/_node.html", node=node, view=view)
-        for row in node.rows:
-            parts[row.anchor] = render_template("console/_row.html", row=row, view=view)
-    return parts
+def _words(ctx: Context) -> dict[str, Any]:
+    """Times and language, of which the parts of a page are made."""
+    found: dict[str, Any] | None = g.get("words")
+    if found is None:
+        zone, now = language.chosen_zone(), ctx.clock()
+        found = g.words = {
+            "zone": zone,
+            "zone_name": zone.key,
+            "now": now,
+            "language_tag": language.language_tag(),
+            "other_language": "en" if str(get_locale()) == "zh_Hans" else "zh_Hans",
+            "t": lambda at, seconds=False: show.time_tag(at, now, zone, seconds),
+            "window": lambda start, end: show.window(start, end, now, zone),
+            "tick": lambda form, at: show.countdown(form, at, now),
+        }
+    return found
 
 
 def _error_page(status: int, message: str) -> str:

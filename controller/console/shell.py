@@ -9,6 +9,7 @@ from flask.typing import ResponseReturnValue
 from sqlalchemy import func, select
 
 from controller.console import live, nav
+from controller.console.kept import Kept
 from controller.console.signed_in import actor_of, context, person
 from controller.context import Context
 from controller.rights import Actor, may
@@ -46,6 +47,17 @@ def parts(ctx: Context, actor: Actor, now: int) -> live.Parts:
         for name in ("approvals", "notices")
         if name != "approvals" or may(actor, "reservation.decide")
     }
+
+
+def pieces(ctx: Context, actor: Actor, now: int, state: tuple[object, ...]) -> dict[str, tuple[str, str]]:
+    """The same with their marks, kept while `state` (the store's revision, the language) is the same."""
+
+    def make() -> dict[str, tuple[str, str]]:
+        return {name: (live.part_hash(html), html) for name, html in parts(ctx, actor, now).items()}
+
+    kept: Kept = ctx.extra.setdefault("console.shell", Kept(1024))
+    found: dict[str, tuple[str, str]] = kept.get((state, now // GOOD_FOR_MS, actor.id, actor.role), make)
+    return found
 
 
 def figures(ctx: Context, actor: Actor, now: int) -> Figures:

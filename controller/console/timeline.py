@@ -9,15 +9,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta, tzinfo
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 from urllib.parse import urlencode
 from zoneinfo import ZoneInfo
 
 from flask import Flask, render_template, request
 from flask.typing import ResponseReturnValue
-from flask_babel import format_datetime
+from flask_babel import format_datetime, get_locale
 
 from controller.console import asking, language, live, shell, show, timeline_data
+from controller.console.facts import ChannelFacts, NodeFacts, fleet
+from controller.console.kept import Kept
 from controller.console.signed_in import actor_of, person
 from controller.context import Context
 from controller.rights import Actor
@@ -26,6 +29,8 @@ HOURS = {"half": 12, "day": 24, "week": 168, "list": 24}
 TICK_HOURS = {"half": 1, "day": 2, "week": 12, "list": 2}
 SNAP_MINUTES = {"half": 5, "day": 15, "week": 60, "list": 15}
 FARTHEST = timedelta(days=3660)
+HOUR_MS = 3_600_000
+_rows, _whole = Kept(20_000), Kept(256)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,14 +104,17 @@ def register(app: Flask, ctx: Context) -> None:
     def page(actor: Actor) -> ResponseReturnValue:
         now = ctx.clock()
         span = range_of(now, language.chosen_zone())
-        view = timeline_data.build(ctx, actor, now, span.zone, _wanted(span))
-        parts = {**_parts(view, span), **shell.parts(ctx, actor, now)}
+        wanted = _wanted(span)
+        made = _compose(ctx, actor, now, span, wanted)
         return render_template(
             "console/timeline.html",
-            view=view,
+            wanted=wanted,
+            nodes=made.nodes,
+            node_names=[n.name for n in fleet(ctx, now).nodes],
+            models=made.models,
             span=span,
-            parts=parts,
-            hashes=live.hashes(parts),
+            parts=made.parts,
+            hashes=live.hashes({}, made.parts),
             snap=SNAP_MINUTES[span.view],
             chips=_day_chips(now, span.zone),
             live_path="/timeline/rows?" + request.query_string.decode("ascii", "replace"),
@@ -119,13 +127,71 @@ def register(app: Flask, ctx: Context) -> None:
             return live.signed_out()
         actor, now = actor_of(who), ctx.clock()
         span = range_of(now, language.chosen_zone())
-        wanted = _wanted(span)
+        made = _compose(ctx, actor, now, span, _wanted(span))
+        return live.told(now, made.parts, made.marks, made.tag)
 
-        def make() -> tuple[live.Parts, int]:
-            view = timeline_data.build(ctx, actor, now, span.zone, wanted)
-            return {**_parts(view, span), **shell.parts(ctx, actor, now)}, min(view.until, span.end)
 
-        return live.answer(ctx, actor, ("timeline", span.view, wanted), now, make)
+class Lane(NamedTuple):
+    """What the page's frame needs of a row; the row itself is a part."""
+
+    part: str
+    full_name: str
+    bookable: bool
+
+
+class Composed(NamedTuple):
+    """The page for one viewer: (node, its lanes) and all parts."""
+
+    nodes: list[tuple[NodeFacts, list[Lane]]]
+    models: tuple[str, ...]
+    parts: dict[str, live.Piece]
+    marks: dict[str, str]
+    tag: str
+
+
+def _compose(ctx: Context, actor: Actor, now: int, span: Range, wanted: timeline_data.Wanted) -> Composed:
+    """A row is kept by what it is made of; the whole page while nothing of it has changed."""
+    seen = fleet(ctx, now)
+    found = timeline_data.sought(ctx, seen, now, wanted)
+    words = (str(get_locale()), str(span.zone), show.moment(now, span.zone).toordinal(), now // HOUR_MS)
+    rights = (actor.role == "admin", ctx.settings.show_holders)
+    badges = shell.pieces(ctx, actor, now, (seen.revision, words[0]))
+    key = (
+        seen.serial,
+        seen.bookings,
+        seen.revision,
+        wanted,
+        words,
+        rights,
+        actor.id,
+        tuple(m for m, _ in badges.values()),
+    )
+
+    def make() -> Composed:
+        nodes: dict[str, list[Lane]] = {}
+        parts: dict[str, live.Piece] = dict(badges)
+        for node_id, c, booked in timeline_data.shown(seen, found, actor, wanted):
+            mine = any(b.holder_id == actor.id for b in booked)
+            row_key = (c.serial, booked, wanted.start, wanted.end, words, rights, actor.id if mine else "")
+            part, piece, bookable = _rows.get(row_key, partial(_lane, ctx, actor, now, span, wanted, c, booked))
+            parts[part] = piece
+            nodes.setdefault(node_id, []).append(Lane(part, c.full_name, bookable))
+        marks = {name: mark for name, (mark, _html) in parts.items()}
+        return Composed(
+            [(n, nodes[n.id]) for n in seen.nodes if n.id in nodes], found.models, parts, marks, live.tag_of(marks)
+        )
+
+    composed: Composed = _whole.get(key, make)
+    return composed
+
+
+def _lane(
+    ctx: Context, actor: Actor, now: int, span: Range, wanted: timeline_data.Wanted, c: ChannelFacts, booked: Any
+) -> tuple[str, live.Piece, bool]:
+    row = timeline_data.row(ctx, actor, now, span.zone, wanted, c, booked)
+    far = _far(now, span) if span.follows else span.end
+    html = live.render("lane", row=row, now_ms=now, end_ms=wanted.end, far=far)
+    return row.part, (live.part_hash(html), html), row.bookable
 
 
 def range_of(now: int, zone: ZoneInfo) -> Range:
@@ -154,15 +220,6 @@ def _wanted(span: Range) -> timeline_data.Wanted:
     return timeline_data.Wanted(
         span.start, span.end, args.get("node", "")[:63], args.get("model", "")[:512], args.get("mine") == "1"
     )
-
-
-def _parts(view: timeline_data.Timeline, span: Range) -> live.Parts:
-    far = _far(view.now, span) if span.follows else span.end
-    return {
-        row.part: render_template("console/_lane.html", row=row, view=view, far=far)
-        for node in view.nodes
-        for row in node.rows
-    }
 
 
 def _far(now: int, span: Range) -> int:

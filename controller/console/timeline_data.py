@@ -1,15 +1,15 @@
 """What the timeline shows, as plain data: a row a channel, each an ordered list of bookings and of what runs between them.
 
-One range, one read: bookings that touch it, and the timetable that the planner makes from the same snapshot. Past its
-horizon the default stands for what will run. Names pass the same rights as everywhere.
+Out of the facts that everybody shares (facts.py), one read of the bookings that touch the range, and the timetable that
+the planner makes from the same input. Past its horizon the default stands for what will run. Names pass the same rights
+as everywhere.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from datetime import tzinfo
-from typing import Any
 
 from flask_babel import gettext as _
 from sqlalchemy import select
@@ -17,19 +17,19 @@ from sqlalchemy.orm import Session
 
 from controller.console import show
 from controller.console import state as state_of
+from controller.console.facts import ChannelFacts, Fleet, Held
+from controller.console.kept import Kept
 from controller.context import Context
-from controller.fleet import snapshot
-from controller.fleet.live import LiveChannel, LiveNode
+from controller.fleet.live import LiveChannel
 from controller.rights import Actor, HolderName, may
 from controller.scheduling.plan import horizon_end, look_ahead
 from controller.scheduling.types import Decision, PlanStep
-from controller.store import channels, reservations, users
-from controller.store.tables import Channel, Node, NodeModel, Reservation
+from controller.store import reservations, users
+from controller.store.tables import NodeModel, Reservation
 
 SHOWN = ("pending", "approved", "finished", "ended_early")
 MOST = 5000
-SHORT_MS = 60_000
-OLDEST_MS = 10_000
+SINCE_MS = 600_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,14 +73,6 @@ class Row:
         return f"tl-{self.anchor}"
 
 
-@dataclass(slots=True)
-class NodeRows:
-    anchor: str
-    name: str
-    meta: str
-    rows: list[Row] = field(default_factory=list)
-
-
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """Which part of the whole is looked at: [start, end), and what is filtered for."""
@@ -92,66 +84,51 @@ class Wanted:
     mine: bool = False
 
 
-@dataclass(slots=True)
-class Timeline:
-    wanted: Wanted
-    now: int
-    until: int
-    nodes: list[NodeRows]
-    node_names: list[str]
-    model_names: list[str]
-    channel_count: int
+@dataclass(frozen=True, slots=True)
+class Sought:
+    """What a range of time holds, whoever looks: the bookings by channel, and what can be filtered for."""
+
+    serial: tuple[int, int, int]
+    booked: dict[str, tuple[Held, ...]]
+    models: tuple[str, ...]
+    has: frozenset[tuple[str, str]]  # node's id and channel that have the wanted model
 
 
-def build(ctx: Context, actor: Actor, now: int, zone: tzinfo, wanted: Wanted) -> Timeline:
-    """The timeline as `actor` may see it."""
-    with ctx.store.read() as db:
-        rows = channels.page(db, MOST)
-        node_names = list(dict.fromkeys(n.name for _c, n in rows))
-        models = sorted(set(db.scalars(select(NodeModel.name).where(NodeModel.gone_at.is_(None)))))
-        rows = list(_filtered(db, rows, wanted))
-        node_ids = {n.id for _c, n in rows}
-        states = {
-            c.id: c for n in snapshot.read_nodes(db, ctx.live, ctx.settings, now, node_ids or {""}) for c in n.channels
-        }
-        booked = _booked(db, {c.id for c, _n in rows}, now, wanted)
-        names = users.names(db, {r.holder_id for found in booked.values() for r in found})
-    total, until, nodes = len(rows), now + OLDEST_MS, dict[str, NodeRows]()
-    for channel, node in rows:
-        found = booked.get(channel.id, [])
-        if wanted.mine and not any(r.holder_id == actor.id for r in found):
-            continue
-        live = ctx.live.node(node.name)
-        shaper = _Shaper(ctx, actor, now, names, wanted, channel, live, states.get(channel.id), zone)
-        row = shaper.row(node, found)
-        if shaper.until is not None and shaper.until > now:
-            until = min(until, shaper.until)
-        meta = NodeRows(show.anchor(node.name), node.name, state_of.gpu_kinds(live.gpus))
-        nodes.setdefault(node.id, meta).rows.append(row)
-    return Timeline(wanted, now, until, list(nodes.values()), node_names, models, total)
-
-
-def _filtered(db: Session, rows: Iterable[tuple[Channel, Node]], wanted: Wanted) -> Iterator[tuple[Channel, Node]]:
-    held: set[tuple[str, str]] = set()
-    if wanted.model:
-        query = select(NodeModel.node_id, NodeModel.channels).where(
-            NodeModel.name == wanted.model, NodeModel.gone_at.is_(None)
-        )
-        held = {(node_id, name) for node_id, names in db.execute(query) for name in names}
-    for channel, node in rows:
-        if wanted.node and node.name != wanted.node:
-            continue
-        if wanted.model and (node.id, channel.name) not in held:
-            continue
-        yield channel, node
-
-
-def _booked(db: Session, ids: set[str], now: int, wanted: Wanted) -> dict[str, list[Reservation]]:
-    found: dict[str, list[Reservation]] = {}
-    for row in reservations.page(db, now, MOST, start=wanted.start, end=wanted.end):
-        if row.channel_id in ids and row.status in SHOWN and _end(row) > row.starts_at:
-            found.setdefault(row.channel_id, []).append(row)
+def sought(ctx: Context, seen: Fleet, now: int, wanted: Wanted) -> Sought:
+    """Read once for everybody who looks at the same range."""
+    kept: Kept = ctx.extra.setdefault("console.ranges", Kept(64))
+    found: Sought = kept.get(
+        (seen.revision, wanted.start, wanted.end, wanted.model), lambda: _read(ctx, seen, now, wanted)
+    )
     return found
+
+
+def _read(ctx: Context, seen: Fleet, now: int, wanted: Wanted) -> Sought:
+    with ctx.store.read() as db:
+        rows = [
+            r
+            for r in reservations.page(db, now, MOST, start=wanted.start, end=wanted.end)
+            if r.status in SHOWN and _end(r) > r.starts_at
+        ]
+        names = users.names(db, {r.holder_id for r in rows})
+        models = tuple(sorted(set(db.scalars(select(NodeModel.name).where(NodeModel.gone_at.is_(None))))))
+        has = _has(db, wanted.model) if wanted.model else frozenset[tuple[str, str]]()
+    booked: dict[str, list[Held]] = {}
+    for r in rows:
+        booked.setdefault(r.channel_id, []).append(
+            Held(
+                r.id, "", r.kind, r.model, r.preset, r.starts_at, _end(r), r.status, r.holder_id,
+                names.get(r.holder_id, ""), tuple(r.participants or ()), r.version, "", None,
+                r.series_id is not None, r.maintenance,
+            )
+        )  # fmt: skip
+    found = {i: tuple(several) for i, several in booked.items()}
+    return Sought((seen.revision, wanted.start, wanted.end), found, models, has)
+
+
+def _has(db: Session, model: str) -> frozenset[tuple[str, str]]:
+    query = select(NodeModel.node_id, NodeModel.channels).where(NodeModel.name == model, NodeModel.gone_at.is_(None))
+    return frozenset((node_id, name) for node_id, names in db.execute(query) for name in names)
 
 
 def _end(row: Reservation) -> int:
@@ -159,53 +136,55 @@ def _end(row: Reservation) -> int:
     return min(row.ends_at, row.ended_at) if row.ended_at is not None else row.ends_at
 
 
+def shown(
+    seen: Fleet, found: Sought, actor: Actor, wanted: Wanted
+) -> Iterator[tuple[str, ChannelFacts, tuple[Held, ...]]]:
+    """(node's id, channel, its bookings) of what the filters leave."""
+    for node in seen.nodes:
+        if wanted.node and node.name != wanted.node:
+            continue
+        for c in node.channels:
+            booked = found.booked.get(c.id, ())
+            if wanted.model and (node.id, c.name) not in found.has:
+                continue
+            if wanted.mine and not any(b.holder_id == actor.id for b in booked):
+                continue
+            yield node.id, c, booked
+
+
+def row(
+    ctx: Context, actor: Actor, now: int, zone: tzinfo, wanted: Wanted, c: ChannelFacts, booked: tuple[Held, ...]
+) -> Row:
+    """One channel's row for one viewer."""
+    return _Shaper(ctx, actor, now, zone, wanted, c).row(booked)
+
+
 class _Shaper:
     """Makes one channel's row."""
 
-    def __init__(
-        self,
-        ctx: Context,
-        actor: Actor,
-        now: int,
-        names: dict[str, str],
-        wanted: Wanted,
-        channel: Channel,
-        live: LiveNode,
-        state: snapshot.ChannelState | None,
-        zone: tzinfo,
-    ) -> None:
-        self._ctx, self._actor, self._now, self._names, self._wanted = ctx, actor, now, names, wanted
-        self._channel, self._live, self._state, self._zone = channel, live, state, zone
-        self._gone = channel.gone_at is not None
-        self.until: int | None = None
+    def __init__(self, ctx: Context, actor: Actor, now: int, zone: tzinfo, wanted: Wanted, c: ChannelFacts) -> None:
+        self._show, self._actor, self._now, self._zone = ctx.settings.show_holders, actor, now, zone
+        self._wanted, self._c = wanted, c
 
-    def row(self, node: Node, booked: list[Reservation]) -> Row:
-        channel = self._channel
-        said = LiveChannel("gone") if self._gone else self._ctx.live.channel(node.name, channel.name)
-        decision, steps = Decision(None, "idle"), tuple[PlanStep, ...]()
-        if self._state is not None:
-            decision, steps = look_ahead(self._state.input, self._now)
-            self.until = decision.until
-        items = [self._booking(row, said) for row in booked]
-        bands = self._bands(items, steps, said)
+    def row(self, booked: tuple[Held, ...]) -> Row:
+        c = self._c
+        _, steps = look_ahead(c.input, self._now) if c.input is not None else (None, tuple[PlanStep, ...]())
+        items = sorted((self._booking(b) for b in booked), key=lambda i: i.start)
+        bands = [] if c.gone else self._bands(items, steps)
         return Row(
-            show.anchor(node.name, channel.name),
-            f"{node.name}/{channel.name}",
-            channel.name,
-            state_of.gpu_label(channel, self._live.gpus),
-            self._status(said, decision),
-            tuple(sorted([*items, *bands], key=lambda i: i.start)),
-            not self._gone and not node.cordoned,
-        )
+            c.anchor, c.full_name, c.name, c.gpus, self._status(c.said, c.decision),
+            tuple(sorted([*items, *bands], key=lambda i: i.start)), not c.gone and not c.cordoned,
+        )  # fmt: skip
 
-    def _booking(self, row: Reservation, said: LiveChannel) -> Item:
-        now, mine = self._now, row.holder_id == self._actor.id
-        status = reservations.status_at(row, now)
-        running = reservations.is_running(row, now)
-        shown = may(self._actor, "reservation.holder", HolderName(row.holder_id, self._ctx.settings.show_holders))
-        who = _("You") if mine else (self._names.get(row.holder_id, "") if shown else "") or _("somebody")
+    def _booking(self, b: Held) -> Item:
+        now, said, mine = self._now, self._c.said, b.holder_id == self._actor.id
+        over = {"approved": "finished", "pending": "expired"}
+        status = over.get(b.status, b.status) if b.end <= now else b.status
+        running = b.status == "approved" and b.start <= now < b.end
+        known = may(self._actor, "reservation.holder", HolderName(b.holder_id, self._show))
+        who = _("You") if mine else (b.holder if known else "") or _("somebody")
         kind, icon = ("k-mine" if mine else "k-other"), ""
-        if row.maintenance:
+        if b.maintenance:
             kind, icon, who = "k-maint", "wrench", _("Maintenance")
         elif status == "pending":
             kind, icon, who = "k-pending", "sand", _("%(who)s · pending", who=who)
@@ -213,51 +192,47 @@ class _Shaper:
             kind, icon, who = "k-fail", "oct", _("%(who)s · fallback", who=who)
         elif running and said.failure is not None and said.phase != "ready":
             kind, icon, who = "k-fail", "oct", _("%(who)s · failed", who=who)
-        elif row.kind == "exclusive":
-            kind, icon = "k-excl", "lock"
-            who = _("%(who)s · exclusive", who=who)
-        elif not self._live.online and _end(row) > now:
+        elif b.kind == "exclusive":
+            kind, icon, who = "k-excl", "lock", _("%(who)s · exclusive", who=who)
+        elif not self._c.online and b.end > now:
             icon, who = "tri", _("%(who)s · at risk", who=who)
         holding = status in ("pending", "approved")
-        moves = ("end" if row.starts_at <= now else "all") if mine and holding and not row.maintenance else ""
-        tail = _("nothing loaded") if row.kind == "exclusive" and not row.maintenance else ""
-        if row.maintenance and row.note and may(self._actor, "reservation.details", row):
-            tail = row.note[:60]
+        moves = ("end" if b.start <= now else "all") if mine and holding and not b.maintenance else ""
+        tail = _("nothing loaded") if b.kind == "exclusive" and not b.maintenance else ""
         return Item(
-            kind, row.starts_at, _end(row), icon, who, row.model, row.preset, tail, row.id, row.version, mine, moves,
-            "running" if running else status, row.kind,
+            kind, b.start, b.end, icon, who, b.model, b.preset, tail, b.id, b.version, mine, moves,
+            "running" if running else status, b.kind,
         )  # fmt: skip
 
-    def _bands(self, items: list[Item], steps: tuple[PlanStep, ...], said: LiveChannel) -> Iterator[Item]:
-        """What runs where nothing is booked, from now on."""
-        if self._gone:
-            return
-        edge = max(self._wanted.start, self._now)
-        for item in sorted(items, key=lambda i: i.start):
-            if item.start > edge:
-                yield from self._between(edge, min(item.start, self._wanted.end), steps, said)
-            edge = max(edge, item.end)
-        if edge < self._wanted.end:
-            yield from self._between(edge, self._wanted.end, steps, said)
+    def _bands(self, items: list[Item], steps: tuple[PlanStep, ...]) -> list[Item]:
+        """What runs where nothing is booked: from when it runs, where it runs already."""
+        now, found, edge = self._now, list[Item](), self._wanted.start
+        since = self._c.step_since or now - now % SINCE_MS
+        for start, end in [*((i.start, i.end) for i in items), (self._wanted.end, self._wanted.end)]:
+            if min(start, self._wanted.end) > max(edge, now):
+                begin = max(edge, min(since, now)) if edge <= now else edge
+                found += self._between(begin, min(start, self._wanted.end), steps)
+            edge = max(edge, end)
+        return found
 
-    def _between(self, start: int, end: int, steps: tuple[PlanStep, ...], said: LiveChannel) -> Iterator[Item]:
+    def _between(self, start: int, end: int, steps: tuple[PlanStep, ...]) -> Iterator[Item]:
         """[start, end) in pieces, neighbours that look the same as one."""
         last: Item | None = None
         for begin, over, step in _pieces(start, end, steps, horizon_end(self._now)):
-            item = self._band(begin, over, step, said)
+            item = self._band(begin, over, step)
             if last is not None and (last.kind, last.model, last.preset, last.tail) == (
                 item.kind, item.model, item.preset, item.tail,
             ):  # fmt: skip
-                item = _longer(last, item.end)
+                item = replace(last, end=item.end)
             elif last is not None:
                 yield last
             last = item
         if last is not None:
             yield last
 
-    def _band(self, start: int, end: int, step: PlanStep | None, said: LiveChannel) -> Item:
-        default = (self._channel.default_model, self._channel.default_preset)
-        if not self._live.online:
+    def _band(self, start: int, end: int, step: PlanStep | None) -> Item:
+        default, said = self._c.default, self._c.said
+        if not self._c.online:
             return Item("k-off" if start <= self._now else "k-unsure", start, end, "cut", model=default[0],
                         preset=default[1], tail=_("no contact") if start <= self._now else "")  # fmt: skip
         why = step.why if step is not None else "default"
@@ -302,15 +277,10 @@ def _pieces(
 ) -> Iterator[tuple[int, int, PlanStep | None]]:
     """[start, end) cut at the steps; None = past the horizon."""
     ends = [*(s.at for s in steps[1:]), horizon]
-    for step, over in zip(steps, ends, strict=False):
-        begin, over = max(start, step.at), min(end, over)
+    for index, (step, over) in enumerate(zip(steps, ends, strict=False)):
+        begin, over = max(start, step.at if index else start), min(end, over)
         if begin < over:
             yield begin, over, step
     begin = max(start, horizon if steps else start)
     if begin < end:
         yield begin, end, None
-
-
-def _longer(item: Item, end: int) -> Item:
-    values: dict[str, Any] = {name: getattr(item, name) for name in Item.__slots__}
-    return Item(**{**values, "end": end})

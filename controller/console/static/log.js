@@ -135,7 +135,6 @@
       put(piece, 'end');
       state();
       setFollow(how === 'end');
-      while (!atEnd && mine === seq && how === 'end') { await newer(); }
       if (how === 'end') box.scrollTop = box.scrollHeight;
     } catch (err) { if (mine === seq) state('bad', err.status === 403 ? W.tForbidden : err.message); }
     top();
@@ -207,7 +206,7 @@
       const piece = await forward(Math.max(0, offset - PIECE / 4));
       if (mine !== seq) return;
       put(piece, 'end');
-      for (let tries = 0; tries < 3 && !(li = $(`li[data-n="${n}"]`, box)) && !atEnd; tries++) await newer();
+      for (let tries = 0; tries < 4 && !(li = $(`li[data-n="${n}"]`, box)) && !atEnd; tries++) await (busy ? new Promise(done => setTimeout(done, 50)) : newer());
       state();
       top();
     }

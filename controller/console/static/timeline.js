@@ -197,8 +197,8 @@
   tl.addEventListener('click', e => {
     const band = e.target.closest?.('.lane .bar[data-book]');
     if (!band || !mounted() || !e.detail) return; // from the keyboard: from the band's start (booking.js)
-    const t = Math.max(snap(at(e.clientX, band.closest('.lane')) - SNAP / 2), Number(band.dataset.at));
-    band.dataset.at = t;
+    const from_ = Number(band.parentElement.dataset.s), t = Math.max(snap(at(e.clientX, band.closest('.lane')) - SNAP / 2), from_);
+    if (t > now()) band.dataset.at = t; else delete band.dataset.at;
   }, true);
 
   // ── the keyboard: one stop for Tab, then arrows along a row and between rows

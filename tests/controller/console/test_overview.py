@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from controller.console import overview
+from controller.console import live
 from controller.fleet.live import LiveChannel
-from controller.rights import Actor
 from controller.store.tables import Reservation
 from tests.console_scene import HOSTILE, NOW, Scene, at, scene
 
@@ -127,7 +126,7 @@ def test_your_bookings_have_their_buttons_and_others_have_none(world: Scene) -> 
     assert f'data-do="extend" data-id="{running}"' in yours
     assert "waiting for approval" in yours
     page = world.client("maya").get("/").text
-    assert running not in page
+    assert f'data-id="{running}"' not in page
     assert page.count('data-do="cancel"') == 3
     assert 'data-do="retry"' not in page  # the failure is in sofia's booking
     assert 'data-do="retry"' in world.client("sofia").get("/").text
@@ -174,26 +173,55 @@ def test_polling_answers_304_until_something_other_than_the_time_changes(world: 
 
 def test_polls_in_between_make_nothing_anew(world: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     """And what is kept is each person's own, in their language."""
-    built: list[str] = []
-    build = overview.build
+    made: list[str] = []
+    render = live.render
 
-    def counted(ctx: Any, actor: Actor, now: int, zone: Any) -> overview.Overview:
-        built.append(actor.name)
-        return build(ctx, actor, now, zone)
+    def counted(name: str, **values: Any) -> str:
+        made.append(name)
+        return render(name, **values)
 
-    monkeypatch.setattr(overview, "build", counted)
+    monkeypatch.setattr(live, "render", counted)
     maya, chinese, lin = world.client("maya"), world.client("maya", "zh_Hans"), world.client("lin")
     texts = [client.get("/overview/rows").get_json()["parts"] for client in (maya, chinese, lin)]
     assert len({str(text) for text in texts}) == 3
+    made.clear()
     for later in range(1, 5):
         world.now = NOW + later * 2000
         for client, text in zip((maya, chinese, lin), texts, strict=True):
             answer = client.get("/overview/rows").get_json()
             assert (answer["now"], answer["parts"]) == (world.now, text)
-    assert built == ["maya", "maya", "lin"]
-    world.now = NOW + 10_000
+    assert made == []
+    old = world.live.node("gpu-b01").channels
+    world.live.update("gpu-b01", channels={**old, "g2": replace(old["g2"], in_flight=3)})
     maya.get("/overview/rows")
-    assert len(built) == 4
+    assert made == ["row"]  # nobody has a booking there: one row for everybody
+    world.client("sofia").get("/overview/rows")
+    assert made.count("row") == 2  # and the one where sofia's own booking runs
+
+
+def test_who_says_what_they_have_is_sent_what_differs(world: Scene) -> None:
+    client = world.client("maya")
+    first = client.get("/overview/rows")
+    old = world.live.node("gpu-b01").channels
+    world.live.update("gpu-b01", channels={**old, "g2": replace(old["g2"], in_flight=3)})
+    changed = client.get("/overview/rows", headers={"If-None-Match": first.headers["ETag"]}).get_json()
+    assert list(changed["parts"]) == ["ch-gpu-b01-g2"]
+    assert changed["names"] is None  # the same parts as before
+    unknown = client.get("/overview/rows", headers={"If-None-Match": 'W/"somethingelse"'}).get_json()
+    assert set(unknown["names"]) == set(unknown["parts"]) == set(first.get_json()["parts"])
+
+
+def test_figures_of_gpus_come_by_themselves(world: Scene) -> None:
+    client = world.client("maya")
+    etag = client.get("/overview/rows").headers["ETag"]
+    gpus = world.live.node("gpu-a01").gpus
+    world.live.update("gpu-a01", gpus=tuple(replace(g, utilisation_percent=77) for g in gpus))
+    assert client.get("/overview/rows", headers={"If-None-Match": etag}).status_code == 304
+    told = client.get("/overview/gpus?nodes=gpu-a01,edge-t4").get_json()["channels"]
+    assert set(told) == {"ch-gpu-a01-main", "ch-gpu-a01-c6", "ch-gpu-a01-c7"}  # what is away is not known
+    assert told["ch-gpu-a01-main"]["use"] == 77
+    assert told["ch-gpu-a01-main"]["memory"] == ["28", "141"]
+    assert world.app.test_client().get("/overview/gpus?nodes=gpu-a01").status_code == 401
 
 
 def test_the_page_carries_the_hashes_of_its_parts(world: Scene) -> None:
@@ -202,8 +230,8 @@ def test_the_page_carries_the_hashes_of_its_parts(world: Scene) -> None:
     page = client.get("/").text
     parts = client.get("/overview/rows").get_json()["parts"]
     said = html.unescape(re.search(r'data-hashes="([^"]*)"', page)[1])
-    assert all(f'"{name}": "{value[0]}"' in said for name, value in parts.items())
-    assert set(re.findall(r'data-part="([^"]+)"', page)) | {"notices"} == set(parts) | {"approvals"}
+    assert all(f'"{name}":"{value[0]}"' in said for name, value in parts.items())
+    assert set(re.findall(r'data-part="([^"]+)"', page)) == set(parts)
 
 
 def test_times_are_in_the_viewers_zone_with_utc_in_the_tooltip(world: Scene) -> None:

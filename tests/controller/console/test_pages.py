@@ -264,14 +264,17 @@ def test_the_log_page_has_the_rights_of_the_api(world: Scene) -> None:
     assert "No output yet" in world.client("tomas").get("/log/gpu-a01/main").text
     assert world.client("tomas").get("/log/gpu-a01/none").status_code == 404
     assert world.app.test_client().get("/log/gpu-a02/tp4-a").status_code == 302
-    assert 'href="/log/gpu-a02/tp4-a"' in world.client("sofia").get("/").text
-    assert 'href="/log/gpu-a02/tp4-a"' not in world.client("tomas").get("/").text
+    assert 'href="/channels/gpu-a02/tp4-a#log"' in world.client("sofia").get("/").text
+    assert 'href="/channels/gpu-a02/tp4-a#log"' not in world.client("tomas").get("/").text
 
 
 def test_how_to_call_is_on_own_bookings(world: Scene) -> None:
     import html
 
-    page = html.unescape(world.client("lin").get("/").text)
+    client = world.client("lin")
+    link = re.search(r'href="(/bookings/\w+)#how"', client.get("/").text)
+    assert link
+    page = html.unescape(client.get(link[1]).text)
     assert "curl http://gpu-a01:8710/channels/c6/v1/chat/completions" in page
     assert "$SLOTSERVE_API_KEY" in page
     assert '"model": "Qwen3-32B-Q4_K_M:long-context"' in page
