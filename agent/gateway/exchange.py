@@ -224,7 +224,7 @@ class Exchange(Reply):
             self.refuse(full)
             return False
         if view is None:
-            self.refuse(refusal_of(route.admission, "model" if route.admission.status == 404 else None))
+            self.refuse(refusal_of(route.admission, "model" if route.admission.code == "model_not_found" else None))
             return False
         self.endpoint = gateway.table.endpoints.get(view.name)
         if self.endpoint is None or view.serving is None:

@@ -29,7 +29,7 @@ Kind = Literal["engine", "models", "model", "health", "metrics", "realtime"]
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """`path`: what the engine is sent. `channel`: named by the path. `name`: the model of /v1/models/NAME."""
+    """`path`: what the engine is sent, or how the log calls it. `channel`: named by the path. `name`: the model of /v1/models/NAME."""
 
     kind: Kind
     path: bytes = b""
@@ -76,9 +76,9 @@ def _find(path: bytes) -> Route | None:
     except UnicodeDecodeError:
         return None
     if text == "/healthz":
-        return Route("health")
+        return Route("health", b"/healthz")
     if text == "/metrics":
-        return Route("metrics")
+        return Route("metrics", b"/metrics")
     channel = None
     if text.startswith("/channels/"):
         channel, slash, rest = text[len("/channels/") :].partition("/")
@@ -98,13 +98,13 @@ def _below(text: str, channel: str | None) -> Route | None:
     if FAMILY.fullmatch(text):
         return Route("engine", text.encode(), channel)
     if text == "/v1/models":
-        return Route("models", channel=channel)
+        return Route("models", b"/v1/models", channel)
     if text.startswith("/v1/models/") and len(text) > len("/v1/models/"):
         try:
             name = unquote_to_bytes(text[len("/v1/models/") :]).decode()
         except UnicodeDecodeError:
             return None
-        return Route("model", channel=channel, name=name)
+        return Route("model", b"/v1/models/", channel, name)
     if text == "/v1/realtime":
         return Route("realtime", b"/v1/realtime", channel)
     return None
