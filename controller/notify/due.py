@@ -81,15 +81,20 @@ class Look:
         self._names = users.names(session, {b.row.holder_id for b in self.bookings})
         self._admins: tuple[str, ...] | None = None
 
-    def events(self) -> Iterator[Due]:
-        """Everything, told already or not."""
+    def events(self, back: bool = True) -> Iterator[Due]:
+        """Everything, told already or not. `back`: with the nodes that are back."""
         for booked in self.bookings:
             yield from self._times(booked)
             yield from self._ready(booked)
             yield from self._card_soon(booked)
         yield from self._cards_left()
         yield from self._lost_nodes()
-        yield from self._nodes_back()
+        if back:
+            yield from self._nodes_back()
+
+    def connected(self) -> frozenset[tuple[str, int | None]]:
+        """The nodes that are there, and since when: something is back only where this has changed."""
+        return frozenset((n.name, n.last_seen_at) for n in self.nodes if self._ctx.live.node(n.name).online)
 
     def running_cards(self) -> dict[str, frozenset[int]]:
         """Other people's processes on the cards of running exclusive bookings, by booking."""

@@ -35,6 +35,7 @@ class Rounds:
         self._since: int | None = None  # when this controller began to lead
         self._told: set[str] = set()
         self._pids: dict[str, frozenset[int]] = {}
+        self._connected: frozenset[tuple[str, int | None]] | None = None
         self._bookings_changed, self._watches_at = True, 0
 
     def start(self) -> None:
@@ -54,7 +55,7 @@ class Rounds:
             self._since = None
             return 0
         if self._since is None:
-            self._since, self._bookings_changed = now, True
+            self._since, self._bookings_changed, self._connected = now, True, None
             self._told.clear()
         return self._due(now) + self._watched(now)
 
@@ -78,12 +79,15 @@ class Rounds:
         since = self._since if self._since is not None else now
         with self._ctx.store.read() as session:
             look = Look(session, self._ctx, now, since, self._pids)
-            fresh = self._untold(session, list(look.events()))
+            connected = look.connected()
+            fresh = self._untold(session, list(look.events(connected != self._connected)))
             self._pids |= look.running_cards()
-            flags = {b.row.id: text for b in look.bookings if b.row.problem != (text := look.problems()[b.row.id])}
+            problems = look.problems()
+            flags = {b.row.id: problems[b.row.id] for b in look.bookings if b.row.problem != problems[b.row.id]}
         if len(self._pids) > REMEMBERED:
             self._pids.clear()
         if not fresh and not flags:
+            self._connected = connected
             return 0
         told = 0
         with self._ctx.store.write() as session:
@@ -95,6 +99,7 @@ class Rounds:
                 tell(session, due.event, due.people, shared=due.shared)
                 told += 1
                 log.info("told kind=%s subject=%s people=%d", due.event.kind, due.event.subject, len(due.people))
+        self._connected = connected
         return told
 
     def _untold(self, session, dues: list[Due]) -> list[Due]:

@@ -25,6 +25,13 @@ PASTED = (
     (re.compile(r"https://oapi\.dingtalk\.com/robot/send\?access_token=(\w+)"), r"dingtalk://\1/"),
     (re.compile(r"https://open\.feishu\.cn/open-apis/bot/v2/hook/([\w-]+)/?"), r"feishu://\1/"),
 )
+# How the services call themselves; by scheme, or by the host of the address that they show.
+NAMES = {
+    "dingtalk": "DingTalk", "feishu": "Feishu", "open.feishu.cn": "Feishu", "lark": "Lark", "open.larksuite.com": "Lark",
+    "wecombot": "WeCom", "qyapi.weixin.qq.com": "WeCom", "slack": "Slack", "hooks.slack.com": "Slack",
+    "discord": "Discord", "discord.com": "Discord", "tgram": "Telegram", "gchat": "Google Chat", "wxteams": "Webex",
+    "pover": "Pushover", "mmost": "Mattermost", "mmosts": "Mattermost", "msteams": "Microsoft Teams",
+}  # fmt: skip
 CONNECT_SECONDS, READ_SECONDS = 5.0, 10.0
 _one = threading.Lock()  # what apprise says of a failure is in its log: one at a time, or it would be somebody else's
 
@@ -59,7 +66,14 @@ def send(url: str, message: Message, private: bool) -> None:
         raise TryAgain(why)
     check(url, private)
     service = _service(url)
-    service.socket_connect_timeout, service.socket_read_timeout = CONNECT_SECONDS, READ_SECONDS
+    service.socket_connect_timeout, service.socket_read_timeout = # How the services call themselves; by scheme, or by the host of the address that they show.
+NAMES = {
+    "dingtalk": "DingTalk", "feishu": "Feishu", "open.feishu.cn": "Feishu", "lark": "Lark", "open.larksuite.com": "Lark",
+    "wecombot": "WeCom", "qyapi.weixin.qq.com": "WeCom", "slack": "Slack", "hooks.slack.com": "Slack",
+    "discord": "Discord", "discord.com": "Discord", "tgram": "Telegram", "gchat": "Google Chat", "wxteams": "Webex",
+    "pover": "Pushover", "mmost": "Mattermost", "mmosts": "Mattermost", "msteams": "Microsoft Teams",
+}  # fmt: skip
+CONNECT_SECONDS, READ_SECONDS
     import apprise
 
     with _one, apprise.LogCapture(level=logging.WARNING) as said:
@@ -71,6 +85,12 @@ def send(url: str, message: Message, private: bool) -> None:
         words = said.getvalue()
     if not good:
         raise TryAgain(_last(words) or "the service did not take it")
+
+
+def service(url: str) -> str:
+    """The name of a target's service, without asking apprise."""
+    scheme, _, rest = understood(url).partition("://")
+    return NAMES.get(scheme.lower()) or NAMES.get(rest.partition("/")[0].lower()) or scheme
 
 
 def masked(url: str) -> str:

@@ -38,6 +38,7 @@ FACTS = (
     "processes",
     "others",
 )
+NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 INSTANTS = ("starts_at", "ends_at", "since")  # fmt: skip
 
 
@@ -115,13 +116,23 @@ def public(host: str, port: int) -> list[str]:
     """The addresses of a host, all of them public. Raises Refused, or TryAgain where the name is not known."""
     found = addresses(host, port)
     for address in found:
-        ip = ipaddress.ip_address(address.partition("%")[0])
-        if not ip.is_global or ip.is_multicast:
+        if _inside(ipaddress.ip_address(address.partition("%")[0])):
             raise Refused(
                 f"{host} is {address}, inside this network; only administrators' targets may be there "
                 "(SLOTSERVE_NOTIFY_PRIVATE_TARGETS=1 allows it to everybody)"
             )
     return found
+
+
+def _inside(ip: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
+    """Whether an address is none of the public ones, also where an IPv6 one only carries an IPv4 one."""
+    if isinstance(ip, ipaddress.IPv6Address):
+        carried = [ip.ipv4_mapped, ip.sixtofour, *(ip.teredo or ())]
+        if ip in NAT64:
+            carried.append(ipaddress.IPv4Address(int(ip) & 0xFFFFFFFF))
+        if any(v4 is not None and _inside(v4) for v4 in carried):
+            return True
+    return not ip.is_global or ip.is_multicast
 
 
 def addresses(host: str, port: int) -> list[str]:

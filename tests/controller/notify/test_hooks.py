@@ -88,7 +88,17 @@ def test_a_receiver_that_is_down_gets_it_later_once_with_the_same_id(making: Mak
 
 def test_peoples_own_targets_stay_out_of_the_network(making: Make, http: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
     w = making()
-    for host in ("127.0.0.1", "localhost", "[::1]", "169.254.169.254", "10.0.0.1", "[::ffff:127.0.0.1]", "0.0.0.0"):
+    for host in (
+        "127.0.0.1",
+        "localhost",
+        "[::1]",
+        "169.254.169.254",
+        "10.0.0.1",
+        "[::ffff:127.0.0.1]",
+        "0.0.0.0",
+        "[64:ff9b::a00:1]",
+        "[2002:7f00:1::]",
+    ):
         said = w.bad(
             422, "POST", "/notification-targets", {"name": "x", "way": "webhook", "url": f"http://{host}:{http.port}/ok"}, "maya"
         )  # fmt: skip
@@ -185,6 +195,7 @@ class Failed:
 )
 def test_addresses_of_chat_services_are_understood(url: str, service: str) -> None:
     assert chat.check(url, private=False) == service
+    assert service.startswith(chat.service(url))
     assert url.split("://")[1][:6] not in chat.masked(url)
 
 
