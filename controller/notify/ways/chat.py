@@ -66,14 +66,7 @@ def send(url: str, message: Message, private: bool) -> None:
         raise TryAgain(why)
     check(url, private)
     service = _service(url)
-    service.socket_connect_timeout, service.socket_read_timeout = # How the services call themselves; by scheme, or by the host of the address that they show.
-NAMES = {
-    "dingtalk": "DingTalk", "feishu": "Feishu", "open.feishu.cn": "Feishu", "lark": "Lark", "open.larksuite.com": "Lark",
-    "wecombot": "WeCom", "qyapi.weixin.qq.com": "WeCom", "slack": "Slack", "hooks.slack.com": "Slack",
-    "discord": "Discord", "discord.com": "Discord", "tgram": "Telegram", "gchat": "Google Chat", "wxteams": "Webex",
-    "pover": "Pushover", "mmost": "Mattermost", "mmosts": "Mattermost", "msteams": "Microsoft Teams",
-}  # fmt: skip
-CONNECT_SECONDS, READ_SECONDS
+    service.socket_connect_timeout, service.socket_read_timeout = CONNECT_SECONDS, READ_SECONDS
     import apprise
 
     with _one, apprise.LogCapture(level=logging.WARNING) as said:
