@@ -146,7 +146,7 @@ def shape(row: NotificationTarget, last: Outbox | None) -> dict[str, Any]:
         "id": row.id,
         "name": row.name,
         "way": row.way,
-        "service": chat.service(row.url) if row.way == "chat" else None,
+        "service": chat.service_name(row.url) if row.way == "chat" else None,
         "url": masked(row),
         "kinds": list(row.kinds),
         "shared": row.user_id is None,

@@ -80,7 +80,7 @@ def send(url: str, message: Message, private: bool) -> None:
         raise TryAgain(_last(words) or "the service did not take it")
 
 
-def service(url: str) -> str:
+def service_name(url: str) -> str:
     """The name of a target's service, without asking apprise."""
     scheme, _, rest = understood(url).partition("://")
     return NAMES.get(scheme.lower()) or NAMES.get(rest.partition("/")[0].lower()) or scheme

@@ -195,7 +195,7 @@ class Failed:
 )
 def test_addresses_of_chat_services_are_understood(url: str, service: str) -> None:
     assert chat.check(url, private=False) == service
-    assert service.startswith(chat.service(url))
+    assert service.startswith(chat.service_name(url))
     assert url.split("://")[1][:6] not in chat.masked(url)
 
 
