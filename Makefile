@@ -21,7 +21,7 @@ demo: setup ## controller, agent and gateway on this machine, with a real model 
 	exec .venv/bin/slotserve demo
 
 test: setup ## the whole suite
-	$(PY) -m pytest -n 2 --dist worksteal
+	$(PY) -m pytest -n 2 --dist worksteal -m "not hosts"
 
 test-fast: setup ## the suite without what starts whole systems
 	$(PY) -m pytest -n 2 --dist worksteal -m "not slow and not system"
@@ -30,8 +30,12 @@ FUZZ_SECONDS ?= 3600
 fuzz: setup ## the gateway under odd requests and odd engines, for FUZZ_SECONDS
 	$(PY) -m tests.fuzz $(FUZZ_SECONDS)
 
-test-hosts: ## roll-out on real systemd hosts (comes with the roll-out)
-	@echo "0 passed, 0 failed, 0 skipped: the roll-out is not part of this version yet"
+.venv/.rollout: .venv/.ready
+	$(PY) -m pip install -q --disable-pip-version-check -e '.[rollout]'
+	touch $@
+
+test-hosts: setup .venv/.rollout ## roll-out on three real systemd hosts on this machine (root)
+	$(PY) -m pytest -n 0 -m hosts tests/hosts
 
 test-chaos: setup ## agent, shim, engine, gateway and controller killed during 200 switches (CHAOS_SWITCHES, CHAOS_SEED)
 	CHAOS_SWITCHES=$(or $(CHAOS_SWITCHES),200) $(PY) -m pytest -s -q tests/system/test_kills.py -k random
@@ -45,11 +49,12 @@ test-arguments: engine-parsers ## 20,000 argument lists an engine against the en
 test-vllm: engine-parsers ## a booking served by the real vLLM on this machine's processor
 	$(PY) -m pytest -s -v -m vllm_cpu tests/system/test_vllm.py
 
-lint: setup ## ruff, mypy, import rules
+lint: setup .venv/.rollout ## ruff, mypy, import rules, ansible-lint
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy
 	.venv/bin/lint-imports
+	cd ansible && PATH="$(CURDIR)/.venv/bin:$$PATH" ansible-lint --offline --quiet
 
 .venv/.bench: .venv/.ready
 	$(PY) -m pip install -q --disable-pip-version-check -e '.[bench]'
