@@ -5,11 +5,9 @@ Half-open spans in milliseconds. A row holds until the channel's next one, at th
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 # What a phase counts as; a phase that is not here (unknown, gone) is not known to have been anything.
 STATES = ("loading", "served", "failed", "idle", "unknown")
@@ -58,8 +56,7 @@ class Booked:
     exclusive: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(NamedTuple):
     """[start, end) of one state. `booking` = the one that ran; None: nobody's time. `row.reservation_id` also names one
     that was being prepared."""
 
@@ -86,12 +83,27 @@ def spans(
     """The spans of [start, end) in the order of the rows (by channel and time); `bookings` by channel and start, which
     do not overlap. Also cut at `cuts` (the beginnings of days, in order)."""
     held: StateRow | None = None
+    channel, near, b, c = "", bookings.get("", ()), 0, 0  # the next booking and the next cut that count
     for row in _with_end(rows):
         if held is not None:
-            till = row.at if row is not _NOTHING and row.channel_id == held.channel_id else end
-            begin = max(held.at, start)
-            if begin < min(till, end):
-                yield from _cut(held, begin, min(till, end), bookings.get(held.channel_id, ()), cuts)
+            same = row is not _NOTHING and row.channel_id == held.channel_id
+            at, till = max(held.at, start), min(row.at if same else end, end)
+            if held.channel_id != channel:
+                channel, near, b, c = held.channel_id, bookings.get(held.channel_id, ()), 0, 0
+            while at < till:
+                while b < len(near) and near[b].end <= at:
+                    b += 1
+                while c < len(cuts) and cuts[c] <= at:
+                    c += 1
+                stop = min(till, cuts[c]) if c < len(cuts) else till
+                booking = None
+                if b < len(near):
+                    if near[b].start <= at:
+                        booking, stop = near[b], min(stop, near[b].end)
+                    else:
+                        stop = min(stop, near[b].start)
+                yield Span(at, stop, held, booking)
+                at = stop
         held = row
 
 
@@ -130,19 +142,6 @@ def joined(found: Iterable[Span]) -> Iterator[Span]:
         last = span
     if last is not None:
         yield last
-
-
-def _cut(row: StateRow, start: int, end: int, bookings: Sequence[Booked], cuts: Sequence[int]) -> Iterator[Span]:
-    near = bookings[
-        bisect_right(bookings, start, key=lambda b: b.end) : bisect_left(bookings, end, key=lambda b: b.start)
-    ]
-    days = cuts[bisect_right(cuts, start) : bisect_left(cuts, end)]
-    if not near and not days:
-        yield Span(start, end, row)
-        return
-    edges = sorted({start, end, *days, *(e for b in near for e in (b.start, b.end) if start < e < end)})
-    for one, other in pairwise(edges):
-        yield Span(one, other, row, next((b for b in near if b.start <= one < b.end), None))
 
 
 class _Nothing:
