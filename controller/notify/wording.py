@@ -20,10 +20,10 @@ LINKS: dict[str, str] = {
     "booking": "/bookings/{reservation_id}",
     "approvals": "/approvals",
     "channel": "/channels/{channel}",
-    "nodes": "/nodes",
+    "nodes": "/admin/nodes",
     "timeline": "/timeline",
-    "delivery": "/notifications/delivery",
-    "settings": "/notifications/settings",
+    "delivery": "/admin/notifications",
+    "settings": "/account/notifications",
 }
 IN_TITLE = ("channel", "model", "card", "when", "holder", "model_name")
 LONGEST = 2000  # of a text that somebody typed
@@ -72,6 +72,8 @@ def render(kind: str, facts: Mapping[str, Any], language: str = "en", zone: Zone
 
 def link_of(link: str, facts: Mapping[str, Any]) -> str:
     """The console's path that a message is about."""
+    if link == "nodes" and facts.get("reservation_id"):
+        link = "booking"  # told to its holder, for whom the list of nodes is not
     path = LINKS[link]
     for name in ("reservation_id", "channel"):
         if f"{{{name}}}" in path:

@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import delete, select
 
+from controller.notify import wording
 from controller.notify.sender import Sender
 from controller.notify.tell import Event, tell
 from controller.notify.ways.message import Refused, TryAgain
@@ -259,6 +260,14 @@ def test_whatever_crashes_none_is_forgotten_and_doubles_have_one_id(
     assert set(receiver.got) <= ids
     assert {m.id for m in mine if m.state == "sent"} <= set(receiver.got)
     assert len(receiver.got) - len(set(receiver.got)) <= crashes
+
+
+def test_every_link_leads_to_a_page(making: Make) -> None:
+    pages = making().app.url_map.bind("localhost")
+    for link in wording.LINKS:
+        path = wording.link_of(link, {"reservation_id": "r1", "channel": "n1/a"})
+        assert pages.test(path, method="GET"), path
+    assert wording.link_of("nodes", {}) != wording.link_of("nodes", {"reservation_id": "r1"})
 
 
 def test_old_messages_are_pruned_by_their_own_setting(making: Make) -> None:
