@@ -122,3 +122,7 @@ def test_administrators_see_what_does_not_get_through(run: Run, w: World) -> Non
     listed = run("root", "notifications", "messages", "--state", "waiting").output
     assert "hook" in listed
     assert run("maya", "notifications", "messages").exit_code == 1
+    doctor = run("root", "doctor").output
+    assert "WRONG  messages by webhook to hook" in doctor
+    assert "Connection refused" in " ".join(doctor.split())
+    assert "messages by" not in run("maya", "doctor").output
