@@ -37,7 +37,8 @@ def create(
 ) -> tuple[Reservation, View]:
     """A new booking, approved or waiting for approval, and what it was judged by. Raises Refused (409 or 422),
     Forbidden."""
-    with steps.refusing(ctx, actor, now, channel, [booking]) as session:
+    only = "" if booking.maintenance else channel
+    with steps.refusing(ctx, actor, now, channel, [booking], only=only) as session:
         place = steps.place_named(session, channel)
         holder = people.holder_of(session, actor, extras.holder)
         if booking.maintenance:

@@ -26,11 +26,18 @@ from controller.store.tables import HOLDING, Channel, Reservation, User
 
 @contextmanager
 def refusing(
-    ctx: Context, actor: Actor, now: int, channel: str, wishes: Sequence[Booking], besides: str | None = None
+    ctx: Context,
+    actor: Actor,
+    now: int,
+    channel: str,
+    wishes: Sequence[Booking],
+    besides: str | None = None,
+    only: str = "",
 ) -> Iterator[Write]:
-    """A write transaction; an overlap, said by the rules or by the database, becomes a 409 after the rollback."""
+    """A write transaction (`only` as the store's); an overlap, said by the rules or by the database, becomes a 409 after
+    the rollback."""
     try:
-        with ctx.store.write() as session:
+        with ctx.store.write(only) as session:
             yield session
     except refusals.Overlap:
         raise refusals.conflict(ctx, actor, now, channel, wishes, besides) from None
@@ -41,11 +48,11 @@ def refusing(
 
 
 def lock(session: Write, settings: Settings, place: Place, holder: Holder) -> None:
-    """Where hours are counted: the person, then the channel, always in that order, so that nobody counts meanwhile. (A
-    write transaction of ours has the database to itself anyway; this holds for whoever else writes there.)"""
+    """Where hours are counted: the person, then the channel, always in that order, so that nobody counts meanwhile. (No
+    write of ours about the channel goes on beside this one anyway; this holds for whoever else writes there.)"""
     if policy_for(settings, place.channel).counts_hours:
-        session.execute(select(User.id).where(User.id == holder.id).with_for_update())
-        session.execute(select(Channel.id).where(Channel.id == place.channel.id).with_for_update())
+        session.execute(select(User.id).where(User.id == holder.id).with_for_update(key_share=True))
+        session.execute(select(Channel.id).where(Channel.id == place.channel.id).with_for_update(key_share=True))
 
 
 def judged(view: View, booking: Booking, replaces: Booking | None, actor: Actor, now: int) -> str:

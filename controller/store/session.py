@@ -5,7 +5,8 @@ session is one consistent view. On SQLite a write begins IMMEDIATE (a deferred o
 "database is locked", whatever the time-out) and WAL lets readers go on meanwhile. On PostgreSQL a write begins by
 taking an advisory lock, and a read is REPEATABLE READ: what is looked at and then written stays as it was looked at
 (names that are taken, hours that are left), and nothing can deadlock (two inserts that meet in an exclusion constraint
-do so without it). Nobody holds a session over a network call or a plan.
+do so without it). Only what is written about one channel alone (a new booking) goes on beside the same of other
+channels, and beside nothing else. Nobody holds a session over a network call or a plan.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
+from zlib import crc32
 
 from sqlalchemy import URL, Engine, create_engine, event, make_url, text
 from sqlalchemy.exc import ArgumentError, DisconnectionError
@@ -21,6 +23,9 @@ from sqlalchemy.orm import Session, sessionmaker
 
 Listener = Callable[[frozenset[str]], None]
 WRITE_LOCK = 7360810  # any fixed number: who writes to a PostgreSQL database
+_ONE_CHANNEL = (
+    f"SELECT pg_advisory_xact_lock_shared({WRITE_LOCK}), pg_advisory_xact_lock({WRITE_LOCK}, %(which)s::integer)"
+)
 _LOCK_SECONDS = 30
 _IDLE_SECONDS = 1.0
 _PG_OPTIONS = f"-c lock_timeout={_LOCK_SECONDS}s -c idle_in_transaction_session_timeout=60s -c timezone=UTC"
@@ -89,7 +94,10 @@ class Store:
     def _postgresql_ways(self) -> None:
         @event.listens_for(self.engine, "begin")
         def _begin(connection) -> None:
-            if connection.get_execution_options().get("write"):
+            options = connection.get_execution_options()
+            if options.get("only"):
+                connection.exec_driver_sql(_ONE_CHANNEL, {"which": crc32(options["only"].encode()) & 0x7FFFFFFF})
+            elif options.get("write"):
                 connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({WRITE_LOCK})")
 
         @event.listens_for(self.engine, "before_cursor_execute", retval=True)
@@ -127,9 +135,10 @@ class Store:
             yield session
 
     @contextmanager
-    def write(self) -> Iterator[Write]:
-        """One write transaction: committed at the end, rolled back on any error; raises revision by one."""
-        with self._write(bind=self.engine.execution_options(write=True)) as session:
+    def write(self, only: str = "") -> Iterator[Write]:
+        """One write transaction: committed at the end, rolled back on any error; raises revision by one. `only`: the
+        channel that it reads and writes about, and no other (see above)."""
+        with self._write(bind=self.engine.execution_options(write=True, only=only)) as session:
             with session.begin():
                 yield session
                 session.flush()

@@ -19,6 +19,7 @@ from controller.fleet import planner_store
 from controller.store.session import Store
 from controller.store.tables import Channel, Leader, Node, NodeModel, User
 from tests.controller.fleet.test_serve import environment, refused, serving
+from tests.parts import wait_until
 from tests.postgres import PostgreSQL
 
 DATABASES = ("postgresql",)
@@ -80,6 +81,30 @@ def test_writes_come_one_after_the_other(store: Store) -> None:
     with store.read() as session:
         names = session.execute(text("SELECT name FROM users WHERE id <> 'u'")).scalars().all()
     assert sorted(names) == sorted(f"person {n}" for n in range(1, 41))
+
+
+@pytest.mark.parametrize(("outer", "inner"), [("n/a", "n/a"), ("n/a", ""), ("", "n/a"), ("", "")])
+def test_only_writes_about_different_channels_go_side_by_side(store: Store, outer: str, inner: str) -> None:
+    before = store.revision()
+    with store.write("n/a"), store.write("n/b"):
+        pass  # neither waits for the other
+    done: list[str] = []
+
+    def write() -> None:
+        with store.write(inner):
+            pass
+        done.append("inner")
+
+    with ThreadPoolExecutor(1) as pool:
+        with store.write(outer) as session:
+            asked = text("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted")
+            assert session.execute(asked).scalar_one() == 0  # a transaction begins with its first statement
+            waiting = pool.submit(write)
+            wait_until(lambda: session.execute(asked).scalar_one(), 20, "the other one waits")
+            done.append("outer")
+        waiting.result(20)
+    assert done == ["outer", "inner"]
+    assert store.revision() == before + 4
 
 
 def test_a_read_is_one_view_and_writes_nothing(store: Store) -> None:
