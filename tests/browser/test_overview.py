@@ -4,107 +4,23 @@ languages, themes, keyboard; nothing the content policy forbids, and no sideways
 from __future__ import annotations
 
 import re
-import threading
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-from werkzeug.serving import WSGIRequestHandler, make_server
 
 from controller.fleet.live import LiveChannel
 from controller.store import users
 from controller.store.tables import Channel
-from tests.console_scene import NOW, PASSWORD, Scene, scene
+from tests.browser.visits import CHROMIUM, PHONE, WIDE
+from tests.console_scene import NOW, PASSWORD, Scene
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright (PyPI) is not installed")
-CHROMIUM = Path("/usr/bin/chromium")
 pytestmark = [
     pytest.mark.browser,
     pytest.mark.slow,
     pytest.mark.skipif(not CHROMIUM.exists(), reason=f"chromium is not installed ({CHROMIUM})"),
 ]
-FLAGS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--disable-dev-shm-usage",
-]
-WIDE, PHONE = {"width": 1440, "height": 900}, {"width": 390, "height": 844}
 G0 = '[data-channel="gpu-b01/g0"]'
-
-
-class Quiet(WSGIRequestHandler):
-    def log_request(self, *_: Any) -> None:
-        pass
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with sync_api.sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=str(CHROMIUM), args=FLAGS)
-        yield chromium
-        chromium.close()
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Scene:
-    return scene(tmp_path, max_booking_hours=0)
-
-
-@pytest.fixture
-def server(world: Scene) -> Iterator[Any]:
-    made = make_server("127.0.0.1", 0, world.app, threaded=True, request_handler=Quiet)
-    thread = threading.Thread(target=made.serve_forever, daemon=True)
-    thread.start()
-    yield made
-    made.shutdown()
-    thread.join(10)
-    made.server_close()
-
-
-class Visit:
-    """A person's browser; `complaints` is what the console of the browser said, forbidden scripts and styles among it."""
-
-    def __init__(self, browser: Any, server: Any, size: dict[str, int], language: str = "en", **more: Any) -> None:
-        self.url = f"http://127.0.0.1:{server.server_port}"
-        self.context = browser.new_context(viewport=size, timezone_id="Asia/Shanghai", **more)
-        self.context.set_default_timeout(15_000)
-        cookies = {"language": language, "zone": "Asia/Shanghai"}
-        self.context.add_cookies([{"name": k, "value": v, "url": self.url} for k, v in cookies.items()])
-        self.page = self.context.new_page()
-        self.complaints: list[str] = []
-        self.page.on("console", lambda m: self.complaints.append(m.text) if m.type in ("error", "warning") else None)
-        self.page.on("pageerror", lambda e: self.complaints.append(str(e)))
-        self.page.on("dialog", lambda d: d.accept())
-
-    def log_in(self, name: str = "lin") -> Any:
-        self.page.goto(self.url + "/login?next=/")
-        self.page.fill("#l-name", name)
-        self.page.fill("#l-password", PASSWORD)
-        self.page.press("#l-password", "Enter")
-        self.page.wait_for_url(self.url + "/")
-        return self.page
-
-    def sideways(self) -> int:
-        return int(self.page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth"))
-
-
-@pytest.fixture
-def visit(browser: Any, server: Any) -> Iterator[Any]:
-    visits: list[Visit] = []
-
-    def make(*args: Any, **more: Any) -> Visit:
-        visits.append(Visit(browser, server, *args, **more))
-        return visits[-1]
-
-    yield make
-    for one in visits:
-        one.context.close()
 
 
 def say(world: Scene, channel: str, now: LiveChannel) -> None:
@@ -115,7 +31,7 @@ def say(world: Scene, channel: str, now: LiveChannel) -> None:
 
 def test_book_watch_extend_and_end_without_a_reload(world: Scene, visit: Any) -> None:
     here = visit(WIDE)
-    page = here.log_in()
+    page = here.sign_in("lin", PASSWORD)
     page.evaluate("window.notReloaded = true")
     page.click(f"{G0} [data-book]")
     dialog = page.locator("#book-dialog")
@@ -143,6 +59,7 @@ def test_book_watch_extend_and_end_without_a_reload(world: Scene, visit: Any) ->
     mine.locator("[data-do=extend]").click()
     sync_api.expect(mine).to_contain_text("until 15:59")
     mine.locator("[data-do=end]").click()
+    page.click("#sure [data-sure-yes]")
     sync_api.expect(mine).to_have_count(0)
     sync_api.expect(page.locator(f"{G0} .ch-why")).to_contain_text("open to all")
     assert page.evaluate("window.notReloaded") is True
@@ -151,13 +68,13 @@ def test_book_watch_extend_and_end_without_a_reload(world: Scene, visit: Any) ->
 
 def test_a_taken_time_says_by_whom_and_offers_ways_out(visit: Any) -> None:
     here = visit(WIDE, "zh_Hans")
-    page = here.log_in()
+    page = here.sign_in("lin", PASSWORD)
     page.click('[data-channel="gpu-b01/g1"] [data-book]')
     live = page.locator("#d-live")
     sync_api.expect(live).to_contain_text("14:00–16:00 已被占用：tomas（进行中）")
     sync_api.expect(live.locator(".out")).to_have_count(3)
     assert not re.search(r"\d{4}-\d\d-\d\dT|reload|booking", live.inner_text())
-    live.locator(".out", has_text="gpu-b01/g1").first.click()
+    live.locator(".out", has_text="推后，同一通道").click()
     sync_api.expect(live).to_contain_text("空闲。")
     sync_api.expect(page.locator("#d-s")).to_have_value("16:00")
     assert here.complaints == []
@@ -168,7 +85,7 @@ def test_the_button_says_when_approval_is_needed(world: Scene, visit: Any) -> No
         db.get(Channel, world.ids["gpu-b01/g0"]).policy = {"approval": "always"}
         users.by_name(db, "maya").password_hash = users.by_name(db, "lin").password_hash
     here = visit(WIDE)
-    page = here.log_in("maya")  # an administrator needs none
+    page = here.sign_in("maya", PASSWORD)  # an administrator needs none
     page.click(f"{G0} [data-book]")
     submit = page.locator("#book-dialog [data-submit]")
     sync_api.expect(submit).to_have_text("Ask for approval")
@@ -179,7 +96,7 @@ def test_the_button_says_when_approval_is_needed(world: Scene, visit: Any) -> No
 
 def test_the_keyboard_reaches_the_dialog_and_escape_gives_focus_back(visit: Any) -> None:
     here = visit(WIDE)
-    page = here.log_in()
+    page = here.sign_in("lin", PASSWORD)
     for _ in range(30):
         page.keyboard.press("Tab")
         if page.evaluate("document.activeElement.matches('.top [data-book]')"):
@@ -203,7 +120,7 @@ def test_no_sideways_scrolling_and_no_complaint(visit: Any, size: dict[str, int]
     here = visit(size, language, color_scheme=theme)
     here.page.goto(here.url + "/login")
     assert here.sideways() == 0
-    page = here.log_in()
+    page = here.sign_in("lin", PASSWORD)
     assert here.sideways() == 0
     page.click(".top [data-book]")
     sync_api.expect(page.locator("#d-live")).to_contain_text("空闲" if language == "zh_Hans" else "Free")
@@ -213,19 +130,21 @@ def test_no_sideways_scrolling_and_no_complaint(visit: Any, size: dict[str, int]
 
 def test_the_language_changes_and_stays(visit: Any) -> None:
     here = visit(PHONE)
-    page = here.log_in()
-    page.click('a[hreflang="zh-Hans"]')
+    page = here.sign_in("lin", PASSWORD)
+    page.click("[data-me-menu] summary")
+    page.click('[data-me-menu] a[hreflang="zh-Hans"]')
     sync_api.expect(page.locator("h1")).to_have_text("总览")
     assert page.get_attribute("html", "lang") == "zh-Hans"
     page.reload()
     sync_api.expect(page.locator("h1")).to_have_text("总览")
-    page.click('a[hreflang="en"]')
+    page.click("[data-me-menu] summary")
+    page.click('[data-me-menu] a[hreflang="en"]')
     sync_api.expect(page.locator("h1")).to_have_text("Overview")
 
 
 def test_a_lost_connection_is_said_and_found_again(visit: Any) -> None:
     here = visit(WIDE)
-    page = here.log_in()
+    page = here.sign_in("lin", PASSWORD)
     here.context.set_offline(True)
     sync_api.expect(page.locator("[data-live-state]")).to_contain_text("Connection lost; this is 14:28:0")
     before = page.locator(f"{G0} .ch-why").inner_text()
@@ -238,7 +157,8 @@ def test_a_lost_connection_is_said_and_found_again(visit: Any) -> None:
 
 def test_signing_out_ends_the_session(visit: Any) -> None:
     here = visit(PHONE)
-    page = here.log_in()
+    page = here.sign_in("lin", PASSWORD)
+    page.click("[data-me-menu] summary")
     page.click('form[action="/logout"] button')
     page.wait_for_url(here.url + "/login")
     page.goto(here.url + "/")
