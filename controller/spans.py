@@ -86,10 +86,11 @@ def spans(
     channel, near, b, c = "", bookings.get("", ()), 0, 0  # the next booking and the next cut that count
     for row in _with_end(rows):
         if held is not None:
-            same = row is not _NOTHING and row.channel_id == held.channel_id
-            at, till = max(held.at, start), min(row.at if same else end, end)
-            if held.channel_id != channel:
-                channel, near, b, c = held.channel_id, bookings.get(held.channel_id, ()), 0, 0
+            mine = held.channel_id
+            at = held.at if held.at > start else start
+            till = row.at if row.channel_id == mine and row is not _NOTHING and row.at < end else end
+            if mine != channel:
+                channel, near, b, c = mine, bookings.get(mine, ()), 0, 0
             while at < till:
                 while b < len(near) and near[b].end <= at:
                     b += 1
@@ -117,11 +118,12 @@ class Hours:
         self.reserved = self.fallback = 0
 
     def add(self, span: Span) -> None:
-        self.states[span.state] += span.ms
+        ms = span.end - span.start
+        self.states[span.state] += ms
         if span.booking is not None:
-            self.reserved += span.ms
+            self.reserved += ms
         if span.row.fallback:
-            self.fallback += span.ms
+            self.fallback += ms
 
     def join(self, other: Hours) -> None:
         for state, ms in other.states.items():

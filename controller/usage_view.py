@@ -143,10 +143,13 @@ def _hours(
     for span in spans.spans(rows, bookings, start, end, cuts):
         if theirs and span.booking is None:
             continue
-        channel = span.row.channel_id
-        day = names[bisect_right(cuts, span.start) - 1]
-        for sums in (days.setdefault((channel, day), Hours()), whole.setdefault(channel, Hours())):
-            sums.add(span)
+        key = (span.row.channel_id, names[bisect_right(cuts, span.start) - 1])
+        sums = days.get(key)
+        if sums is None:
+            sums = days[key] = Hours()
+        sums.add(span)
+    for (channel, _), sums in days.items():
+        whole.setdefault(channel, Hours()).join(sums)
     return days, whole
 
 
