@@ -28,7 +28,12 @@ from controller.words import N_
 
 SHOWN = 50
 PAGES = (("", N_("Keys and account")), ("notifications", N_("What I am told")))
-OLD_KEY_MS = 90 * 86_400_000
+# what the API says of a way that brings nothing, for the reader's language
+WHY = {
+    "no mail server is set (SLOTSERVE_SMTP_HOST)": N_("no mail server is set (SLOTSERVE_SMTP_HOST)"),
+    "no e-mail address is set": N_("no e-mail address is set"),
+    "no target of this kind yet": N_("no target of this kind yet"),
+}
 
 
 def register(app: Flask, ctx: Context) -> None:
@@ -92,7 +97,10 @@ def choices(ctx: Context, actor: Actor) -> dict[str, Any]:
     groups: dict[str, list[dict[str, Any]]] = {}
     for kind in told["kinds"]:
         groups.setdefault(kind["group"], []).append({**kind, "title": wording.kind_title(kind["kind"], lang)})
-    ways = [{**w, "title": wording.way_title(w["way"], lang)} for w in told["ways"]]
+    ways = [
+        {**w, "title": wording.way_title(w["way"], lang), "why": _(WHY.get(w["why"], w["why"])) if w["why"] else ""}
+        for w in told["ways"]
+    ]
     return {
         "groups": [(wording.group_title(g, lang), groups[g]) for g in GROUPS if g in groups],
         "ways": ways,

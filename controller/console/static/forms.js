@@ -138,6 +138,16 @@
   addEventListener('change', e => { if ('goto' in e.target.dataset && e.target.value) location.assign(e.target.value); });
   addEventListener('reset', e => setTimeout(() => parts_of(e.target)));
 
+  // on a phone a table's rows become blocks: each figure says which column it is of (the style sheet shows it there)
+  function columns() {
+    for (const table of $$('.rows-s')) {
+      const heads = $$('thead th', table).map(th => th.textContent.trim());
+      if (heads.length) for (const row of $$('tbody tr', table)) [...row.children].forEach((td, i) => { if (i > 0 && heads[i] && td.localName === 'td' && !td.dataset.th) td.dataset.th = heads[i]; });
+    }
+  }
+  columns();
+  addEventListener('slotserve:parts', columns);
+
   // rows that are filtered as one types
   addEventListener('input', e => {
     const q = e.target.closest?.('[data-filter-rows]');
