@@ -13,7 +13,7 @@ import pytest
 from controller.fleet.logs import Launch, LogStore
 from controller.store import links
 from controller.store.tables import Preset
-from tests.browser.visits import CHROMIUM, PHONE, WIDE, Visitor, served
+from tests.browser.visits import CHROMIUM, PHONE, WIDE, served
 from tests.console_scene import NOW, PASSWORD, Scene, scene
 from tests.system.cluster import Cluster, running
 from tests.system.conftest import SIMULATED, sim_model
@@ -26,29 +26,6 @@ pytestmark = [
     pytest.mark.skipif(not CHROMIUM.exists(), reason=f"chromium is not installed ({CHROMIUM})"),
 ]
 WAIT = 30_000  # ms; only a broken console needs so long
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    from tests.browser.visits import FLAGS
-
-    with sync_api.sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=str(CHROMIUM), args=FLAGS)
-        yield chromium
-        chromium.close()
-
-
-@pytest.fixture
-def visit(browser: Any) -> Iterator[Any]:
-    visits: list[Visitor] = []
-
-    def make(url: str, *args: Any, **more: Any) -> Visitor:
-        visits.append(Visitor(browser, url, *args, **more))
-        return visits[-1]
-
-    yield make
-    for one in visits:
-        one.context.close()
 
 
 # --- against the scene ----------------------------------------------------------------------------------------------
@@ -75,7 +52,7 @@ def test_ten_megabytes_of_log_are_a_small_window(world: Scene, url: str, visit: 
         logs.append("gpu-a01", "main", launch, at, text[at : at + 1_000_000])
     world.ctx.logs = logs
     assert logs.launches("gpu-a01", "main")[0]["size"] > 9_000_000
-    here = visit(url)
+    here = visit(url=url)
     page = here.sign_in("lin", PASSWORD, "/log/gpu-a01/main")
     box = page.locator("[data-log-box]")
     expect(box.locator("li").last).to_contain_text("line 100000", timeout=WAIT)
@@ -105,7 +82,7 @@ def test_ten_megabytes_of_log_are_a_small_window(world: Scene, url: str, visit: 
 def test_a_preset_is_edited_with_the_live_answer(world: Scene, url: str, visit: Any) -> None:
     with world.store.read() as db:
         preset = db.query(Preset).filter_by(name="long-context").one()
-    here = visit(url)
+    here = visit(url=url)
     page = here.sign_in("lin", PASSWORD, f"/presets/{preset.id}")
     command = page.locator("[data-cmd]")
     expect(command.locator(".yours-arg")).to_have_text("-c 65536")
@@ -138,7 +115,7 @@ def test_a_preset_is_edited_with_the_live_answer(world: Scene, url: str, visit: 
 
 
 def test_a_key_is_made_shown_once_and_revoked(world: Scene, url: str, visit: Any) -> None:
-    here = visit(url, PHONE, "zh_Hans")
+    here = visit(PHONE, "zh_Hans", url=url)
     page = here.sign_in("lin", PASSWORD, "/account")
     page.fill("#k-name", "notebook")
     page.press("#k-name", "Enter")
@@ -164,7 +141,7 @@ def test_a_key_is_made_shown_once_and_revoked(world: Scene, url: str, visit: Any
 
 
 def test_an_override_by_keyboard_alone(world: Scene, url: str, visit: Any) -> None:
-    here = visit(url)
+    here = visit(url=url)
     page = here.sign_in("lin", PASSWORD, "/channels/lab-3090/g0")
     page.locator("#o-m").focus()
     page.keyboard.press("Tab")
@@ -194,7 +171,7 @@ def test_an_override_by_keyboard_alone(world: Scene, url: str, visit: Any) -> No
 
 
 def test_rules_are_edited_and_a_wrong_one_is_told_at_its_field(world: Scene, url: str, visit: Any) -> None:
-    here = visit(url)
+    here = visit(url=url)
     page = here.sign_in("lin", PASSWORD, "/channels/gpu-a01/main")
     page.get_by_text("Change the rules").click()
     page.select_option("#r-approval", "over")
@@ -217,7 +194,7 @@ def test_rules_are_edited_and_a_wrong_one_is_told_at_its_field(world: Scene, url
 def test_the_wall_is_live_and_has_no_names(world: Scene, url: str, visit: Any) -> None:
     with world.store.write() as db:
         secret = links.create(db, world.ids["lin"], "wall", NOW, None, "The lab")[1]
-    here = visit(url, {"width": 1920, "height": 1080})
+    here = visit({"width": 1920, "height": 1080}, url=url)
     page = here.page
     page.goto(f"{url}/wall/{secret}?theme=dark")
     tile = page.locator(".tile", has_text="lab-3090/g0")
@@ -246,7 +223,7 @@ PAGES = (
 def test_no_page_scrolls_sideways_or_complains(
     world: Scene, url: str, visit: Any, size: dict[str, int], language: str, theme: str
 ) -> None:
-    here = visit(url, size, language, color_scheme=theme)
+    here = visit(size, language, color_scheme=theme, url=url)
     page = here.sign_in("lin", PASSWORD, PAGES[0])
     for path in PAGES:
         page.goto(url + path)
@@ -272,7 +249,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 def test_override_watch_the_load_follow_the_log_and_talk(cluster: Cluster, visit: Any) -> None:
-    here = visit(cluster.url)
+    here = visit(url=cluster.url)
     page = here.sign_in("root", "root-password", "/channels/n1/main")
     now = page.locator("[data-part=ch-now]")
     expect(now).to_contain_text("base", timeout=WAIT)
@@ -287,7 +264,6 @@ def test_override_watch_the_load_follow_the_log_and_talk(cluster: Cluster, visit
     log = page.locator("[data-log-box]")
     expect(page.locator("[data-log-select] option").first).to_contain_text("slow", timeout=WAIT)
     expect(log).to_contain_text("slow", timeout=WAIT)
-    lines = log.locator("li").count()
     page.goto(f"{cluster.url}/try?channel=n1/main")
     expect(page.locator("[data-try-channel]")).to_have_value("n1/main")
     page.fill("#c-text", "hello there")
@@ -301,11 +277,12 @@ def test_override_watch_the_load_follow_the_log_and_talk(cluster: Cluster, visit
     assert keys[0]["expires_at"] is not None
     assert "sk-ss-" not in page.content()
     page.goto(f"{cluster.url}/channels/n1/main")
-    expect(page.locator("[data-log-box] li").first).to_be_visible(timeout=WAIT)
-    page.wait_for_function(f"document.querySelectorAll('[data-log-box] li').length > {lines}", timeout=WAIT)
+    expect(log.locator("li").first).to_be_visible(timeout=WAIT)
     page.get_by_role("button", name="Back to the default").click()
     expect(now.locator(".pair > div").nth(1)).to_contain_text("base", timeout=WAIT)
     expect(page.locator("[data-part=ch-head]")).to_contain_text("Ready", timeout=WAIT)
+    expect(page.locator("[data-log-select] option").first).to_contain_text("base", timeout=WAIT)
+    expect(log).to_contain_text("base", timeout=WAIT)  # who follows goes along to the next run
     page.reload()
     expect(page.locator("[data-part=ch-past] rect.g-busy").first).to_be_attached()
     assert here.complaints == []
@@ -313,7 +290,7 @@ def test_override_watch_the_load_follow_the_log_and_talk(cluster: Cluster, visit
 
 def test_failure_advice_fallback_and_retry(cluster: Cluster, visit: Any) -> None:
     booking = cluster.book("broken", 0, 600)
-    here = visit(cluster.url)
+    here = visit(url=cluster.url)
     try:
         page = here.sign_in("maya", "maya-password", "/channels/n1/main")
         now = page.locator("[data-part=ch-now]")
@@ -339,7 +316,7 @@ def test_somebody_elses_booking_is_told_in_the_chat(cluster: Cluster, visit: Any
     booking = cluster.book("base", 0, 600, who="noor")
     try:
         cluster.until(lambda: cluster.channel()["booking"], 20, "the booking runs")
-        here = visit(cluster.url, language="zh_Hans")
+        here = visit(language="zh_Hans", url=cluster.url)
         page = here.sign_in("tomas", "tomas-password", "/try?channel=n1/main")
         deadline = time.monotonic() + 30
         while True:
