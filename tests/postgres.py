@@ -63,7 +63,10 @@ _names = itertools.count(1)
 
 
 def find_postgresql() -> Path | None:
-    """The folder of initdb and postgres: on the PATH, or where Debian puts them (the newest version)."""
+    """The folder of initdb and postgres: what TEST_POSTGRESQL names, on the PATH, or where Debian puts them (the newest
+    version)."""
+    if named := os.environ.get("TEST_POSTGRESQL"):
+        return Path(named)
     if found := shutil.which("initdb"):
         return Path(found).resolve().parent
     versions = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda p: float(p.parts[-3]))
@@ -148,7 +151,10 @@ def _start(binaries: Path, state: Path, settings: Mapping[str, str]) -> PostgreS
     # A collation that sorts as people do, where it can be had: what relies on another one shows itself.
     human = ["--locale-provider=icu", "--icu-locale=en"] if float(version.split()[2].split(".")[0]) >= 15 else []
     initdb = [binaries / "initdb", "-D", data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync", *human]
-    subprocess.run(initdb, check=True, env=env, cwd=folder, stdout=subprocess.DEVNULL, **who)
+    made = subprocess.run(initdb, env=env, cwd=folder, capture_output=True, text=True, **who)
+    if human and "ICU is not supported" in made.stderr:
+        made = subprocess.run(initdb[: -len(human)], env=env, cwd=folder, capture_output=True, text=True, **who)
+    assert made.returncode == 0, made.stderr
     options = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
     with open(folder / "log", "wb") as out:
         process = subprocess.Popen(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import random
 import subprocess
 import sys
@@ -138,7 +139,8 @@ def test_names_are_sorted_as_on_sqlite(store: Store) -> None:
         by_database = "SELECT name FROM users WHERE id LIKE 's%' ORDER BY name COLLATE \"default\""
         human = session.execute(text(by_database)).scalars().all()
     assert found == sorted(names)
-    assert human != found, "the suite's server sorts otherwise by itself, or this proves nothing"
+    if "TEST_POSTGRESQL" not in os.environ:  # another build may know no collation but C's
+        assert human != found, "the suite's server sorts otherwise by itself, or this proves nothing"
 
 
 def test_an_engines_last_words_are_kept_whatever_they_hold(store: Store) -> None:
