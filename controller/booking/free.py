@@ -18,7 +18,7 @@ from controller.scheduling.free_slots import Slot, free_slots
 from controller.scheduling.policies import DAY, HOUR
 from controller.store.launches import Catalogue, Launch, missing_of, read_catalogue
 from controller.store.models import exceeds
-from controller.store.tables import HOLDING, Channel, Node, NodeModel, Reservation
+from controller.store.tables import Channel, Node, NodeModel, Reservation, holding
 from controller.times import text_of
 
 
@@ -218,7 +218,7 @@ class _Busy(NamedTuple):
 def _busy(session: Session, channel_ids: list[str] | None, now: int, besides: str | None) -> dict[str, list[_Busy]]:
     query = (
         select(*(getattr(Reservation, name) for name in _Busy._fields))
-        .where(Reservation.status.in_(HOLDING), Reservation.ends_at > now)
+        .where(holding(Reservation.status), Reservation.ends_at > now)
         .order_by(Reservation.starts_at)
     )
     if channel_ids is not None:

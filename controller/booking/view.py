@@ -18,7 +18,7 @@ from controller.scheduling.types import Rules, Target
 from controller.settings import Settings
 from controller.store import channels, reservations
 from controller.store.launches import Catalogue, Launch, disk_read_mbps, read_catalogue, resolve
-from controller.store.tables import HOLDING, Channel, Node, Reservation
+from controller.store.tables import Channel, Node, Reservation, holding
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,7 +253,7 @@ def _beside_and_between() -> Select[Any]:
     start, end = bindparam("start", type_=BigInteger), bindparam("end", type_=BigInteger)
     holds = (
         Reservation.channel_id == bindparam("channel", type_=String),
-        Reservation.status.in_(HOLDING),
+        holding(Reservation.status),
         Reservation.id != bindparam("besides", type_=String),
     )
     last = (

@@ -25,7 +25,7 @@ from controller.notify import trouble
 from controller.rights import Actor
 from controller.settings import PREFIX, Settings, SettingsError, load_settings
 from controller.store import audit, users
-from controller.store.tables import HOLDING, Channel, Node, Reservation
+from controller.store.tables import Channel, Node, Reservation, holding
 from controller.times import parse
 from controller.words import N_
 
@@ -117,7 +117,7 @@ def _coming(ctx: Context) -> dict[str, int]:
         .select_from(Reservation)
         .join(Channel, Channel.id == Reservation.channel_id)
         .join(Node, Node.id == Channel.node_id)
-        .where(Reservation.status.in_(HOLDING), Reservation.ends_at > ctx.clock(), Node.removed_at.is_(None))
+        .where(holding(Reservation.status), Reservation.ends_at > ctx.clock(), Node.removed_at.is_(None))
         .group_by(Node.name)
     )
     with ctx.store.read() as db:

@@ -18,7 +18,7 @@ from controller.context import Context
 from controller.fleet.live import LiveGpuProcess
 from controller.notify.tell import Event
 from controller.store import notifications, users
-from controller.store.tables import HOLDING, Channel, Node, Notification, Reservation
+from controller.store.tables import HOLDING, Channel, Node, Notification, Reservation, holding
 
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
 CARD_SOON_MS = 10 * MINUTE
@@ -128,7 +128,7 @@ class Look:
             select(Reservation.starts_at)
             .where(
                 Reservation.channel_id == row.channel_id,
-                Reservation.status.in_(HOLDING),
+                holding(Reservation.status),
                 Reservation.starts_at >= row.ends_at,
                 Reservation.starts_at < row.ends_at + DAY,
             )
