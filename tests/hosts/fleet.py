@@ -35,7 +35,11 @@ SHORT = {
 
 
 class PlayFailed(AssertionError):
-    """A play ended with an error; the message ends with its last words."""
+    """A play ended with an error; the message has its last words, `output` all of them."""
+
+    def __init__(self, name: str, status: int, output: str) -> None:
+        super().__init__(f"{name}: exit status {status}\n{output[-8000:]}")
+        self.output = output
 
 
 class Fleet:
@@ -107,7 +111,7 @@ class Fleet:
         self.seconds[" ".join((name, *words))] = time.monotonic() - began
         print(f"{name} {' '.join(words)}: {time.monotonic() - began:.0f} s")
         if said.returncode:
-            raise PlayFailed(f"{name}: exit status {said.returncode}\n{said.stdout[-6000:]}{said.stderr[-2000:]}")
+            raise PlayFailed(name, said.returncode, said.stdout + said.stderr)
         return recap(said.stdout)
 
     def script(self, lines: str) -> str:
@@ -121,7 +125,7 @@ class Fleet:
         self.seconds["README"] = time.monotonic() - began
         print(f"README's commands: {time.monotonic() - began:.0f} s")
         if said.returncode:
-            raise PlayFailed(f"exit status {said.returncode}\n{said.stdout[-8000:]}")
+            raise PlayFailed("README", said.returncode, said.stdout)
         return said.stdout
 
     # --- the controller ---------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from agent.state import State
 from controller.fleet.ca import CertificateAuthority
 from protos import fleet_pb2, fleet_pb2_grpc
 from tests.fleet_parts import join_string
-from tests.hosts.fleet import Fleet, rfc3339
+from tests.hosts.fleet import Fleet, PlayFailed, rfc3339
 from tests.hosts.lab import Host
 from tests.parts import ROOT, wait_until
 
@@ -41,11 +41,11 @@ def test_check_mode_works_on_bare_hosts_and_changes_nothing(fleet: Fleet) -> Non
 
 
 def test_what_is_in_the_way_is_told_before_anything_is_changed(fleet: Fleet) -> None:
-    with pytest.raises(AssertionError) as told:
+    with pytest.raises(PlayFailed) as told:
         fleet.play(
             "preflight.yml", "-e", "slotserve_agent_expected_gpus=2", "-e", "slotserve_common_free_megabytes=900000000"
         )
-    words = str(told.value)
+    words = told.value.output
     assert "Nothing has been changed on h2" in words
     assert "the GPU driver does not answer (nvidia-smi" in words
     assert "MB are free in /opt; 900000000 are needed" in words
