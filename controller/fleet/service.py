@@ -15,14 +15,16 @@ from typing import Any, Protocol
 
 import grpc
 
-from controller.fleet import keys, reports
-from controller.fleet.ca import CertificateAuthority, RequestRefused
+from controller.fleet import keys, reports, skew
+from controller.fleet.ca import CertificateAuthority, RequestRefused, serves_nodes
 from controller.fleet.commands import Commands
+from controller.fleet.directory import Directories
 from controller.fleet.lease import Lease
 from controller.fleet.live import Live
 from controller.fleet.peer import Peer, admitted
 from controller.fleet.records import Event, NodeRefused, Records
 from controller.fleet.sessions import Session, Sessions, message
+from controller.fleet.trust import Trusts
 from controller.fleet.watch import Watch
 from controller.store.session import Store, Write
 from protos import fleet_pb2, fleet_pb2_grpc
@@ -68,6 +70,8 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
         self._store, self._live, self._plans, self._clock, self._tell = store, live, plans, clock, tell
         self._records, self._commands, self._sessions = Records(store, clock), Commands(store), Sessions()
         self._watch = Watch(store, self._records, self._commands, self._sessions, clock)
+        self._trusts = Trusts(ca, self._sessions) if ca else None
+        self._directories = Directories(live, plans, self._sessions, clock)
 
     # --- woken from other threads -----------------------------------------------------------------------------------
 
@@ -85,6 +89,7 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
         """A node's plan has changed (called by the planner on this loop)."""
         if session := self._sessions.get(node):
             session.send(lambda: self._plan_message(session), "plan")
+        self._directories.planned(node)
 
     def end_all(self, why: str) -> None:
         """Every agent is to look for another controller (or for this one, later)."""
@@ -93,11 +98,17 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
 
     async def run(self) -> None:
         """Until cancelled: sends commands and key changes, ends the streams of nodes that were removed."""
-        silent = asyncio.create_task(self._silent(), name="silent nodes")
+        beside = [
+            asyncio.create_task(self._silent(), name="silent nodes"),
+            asyncio.create_task(self._directories.run(), name="directory of the fleet"),
+        ]
+        if self._trusts:
+            beside.append(asyncio.create_task(self._trusts.run(), name="certificate authorities"))
         try:
             await self._watch.run()
         finally:
-            silent.cancel()
+            for task in beside:
+                task.cancel()
 
     async def Connect(self, _requests: Any, context: grpc.aio.ServicerContext) -> None:
         if self._lease and not self._lease.holds():
@@ -138,7 +149,7 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
         except RequestRefused as err:
             return await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(err))
         log.info("certificate renewed node=%s", peer.node)
-        return fleet_pb2.RenewReply(certificate_pem=issued.pem)
+        return fleet_pb2.RenewReply(certificate_pem=issued.pem, ca_pem=self._ca.certificate_pem())
 
     async def _greet(self, peer: Peer, hello: fleet_pb2.Hello, context: grpc.aio.ServicerContext) -> Session:
         if hello.node != peer.node:
@@ -150,19 +161,28 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
                 f"this controller speaks contract {CONTRACT}, the agent {hello.contract}; upgrade the older of the two"
             )
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, why)
+        if why := skew.refusal(hello.version, VERSION):
+            log.warning("node refused node=%s peer=%s why=%r", hello.node, context.peer(), why)
+            self._live.update(peer.node, turned_away=why, version=hello.version)
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, why)
+        issuer = self._ca.issuer_id(peer.certificate) if self._ca else None
+        certificate = {"issuer": issuer, "ends_at": peer.ends_at}
         try:
-            node_id = await asyncio.to_thread(self._records.hello, peer.node, peer.enrolment, hello)
+            node_id = await asyncio.to_thread(self._records.hello, peer.node, peer.enrolment, hello, certificate)
         except NodeRefused as err:
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, str(err))
             raise  # not reached: abort raises
         await self._outgrow(peer.node, hello.epoch)
         session = Session(peer.node, node_id, peer.enrolment)
+        session.trusts, session.certificate = tuple(hello.trusts), certificate
         session.send(lambda: message(welcome=_welcome(self._plans.epoch, self._controllers())))
         session.keys = await asyncio.to_thread(keys.load_table, self._store, self._clock())
         table = session.keys
         session.send(lambda: message(keys=keys.whole(table)))
         held = (hello.epoch, hello.generation, hello.plan_sha256)
         session.send(lambda: self._plan_message(session, held), "plan")
+        session.renew = bool(hello.relay_address) and not serves_nodes(peer.certificate, peer.node)
+        self._directories.tell(session)
         return session
 
     def _join(self, session: Session, hello: fleet_pb2.Hello, context: grpc.aio.ServicerContext) -> None:
@@ -176,12 +196,16 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
             heard=before.online and before.heard,  # a second stream of a node that is there goes on with its words
             since=self._clock(),
             version=hello.version,
+            turned_away="",
             gateway_urls=tuple(hello.gateway_urls),
+            relay_address=hello.relay_address,
             plan_epoch=hello.epoch,
             plan_generation=hello.generation,
             **({"refusal": ""} if same else {}),
         )
         self._watch.look(keys=True)  # the table may have changed since it was read, and commands may wait for this node
+        if self._trusts:
+            self._trusts.tell(session)
         log.info("node connected node=%s peer=%s version=%s", session.node, context.peer(), hello.version)
 
     async def _outgrow(self, node: str, held: int) -> None:
@@ -273,10 +297,11 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
 
     async def _declared(self, session: Session, hello: fleet_pb2.Hello) -> None:
         try:
-            await asyncio.to_thread(self._records.hello, session.node, session.enrolment, hello)
+            await asyncio.to_thread(self._records.hello, session.node, session.enrolment, hello, session.certificate)
         except NodeRefused as err:
             session.end(str(err))
             return
+        session.trusts = tuple(hello.trusts)
         log.info("node declares anew node=%s channels=%s", session.node, len(hello.channels))
 
     async def _status(self, session: Session, status: fleet_pb2.Status) -> None:
