@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from controller.booking import lost as places
 from controller.rights import Actor, HolderName, Owned, may
 from controller.store import reservations
 from controller.store.tables import HOLDING, ApiKey, Audit, Preset, Reservation, User
@@ -85,13 +86,15 @@ def reservation(
     now: int,
     lost: str | None = None,
 ) -> dict[str, Any]:
-    """A booking in full; note, participants and reasons for those they are meant for. `lost` flags a coming or running
-    one whose channel is not there any more."""
+    """A booking in full; note, participants and reasons for those they are meant for. `lost`: its channel is not there any
+    more. What is wrong with its place is said while it holds its time."""
+    problem, flags = places.told(row, lost) if reservations.status_at(row, now) in HOLDING else (None, [])
     shape = {
         **brief(row, names, actor, show_holders, now),
         "channel": channel,
         "series_id": row.series_id,
-        "flags": [lost] if lost and reservations.status_at(row, now) in HOLDING else [],
+        "problem": problem,
+        "flags": flags,
         "created_at": text_of(row.created_at),
         "approved_at": text_of(row.approved_at),
         "ended_at": text_of(row.ended_at),

@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 
 from controller import shapes
 from controller.api.route import Call
-from controller.booking import bare_card, refusals, requests, series, view
+from controller.booking import act, bare_card, offers, refusals, requests, series, view
 from controller.booking.series import Occurrence
 from controller.scheduling.policies import Policy, allowance, sentences
 from controller.store import channels, reservations, users
@@ -24,10 +24,19 @@ def whole(session: Session, call: Call, row: Reservation, hints: Hints | None = 
     """One booking with everything about it."""
     told = _outlook(session, call, row)
     told["hints"] = [*(hints or []), *told.get("hints", [])]
-    more: dict[str, Any] = {}
+    shape = shaper(session, call, [row])(row)
+    more: dict[str, Any] = {"offers": _offers(session, call, row) if shape["problem"] else []}
     if row.series_id:
         more["series"] = {"id": row.series_id, "rule": series.rule_of(session, row.series_id)}
-    return {**shaper(session, call, [row])(row), **told, **more}
+    return {**shape, **told, **more}
+
+
+def _offers(session: Session, call: Call, row: Reservation) -> list[dict[str, Any]]:
+    """Channels that fit, for whoever may move the booking there."""
+    if not call.may("reservation.change", row):
+        return []
+    holder = act.holder_of_row(session, row)
+    return [o.shape() for o in offers.elsewhere(session, call.ctx, call.actor, holder, row, call.now)]
 
 
 def new(call: Call, row: Reservation, seen: view.View, hints: Hints) -> dict[str, Any]:

@@ -120,6 +120,11 @@ class Extension(Act):
     version: Version | None = None
 
 
+class Move(Act):
+    channel: str | None = Field(None, max_length=200, description="node/channel; missing: the best that fits")
+    version: Version | None = None
+
+
 class Decision(Act):
     ids: Annotated[list[Annotated[str, Field(min_length=1, max_length=40)]], Field(min_length=1, max_length=100)]
     approve: bool = Field(description="true: approve them, false: reject them")

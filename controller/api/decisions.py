@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from controller.api import booking_answers as answers
-from controller.api.booking_bodies import Act, Decision, Ending, Extension
+from controller.api.booking_bodies import Act, Decision, Ending, Extension, Move
 from controller.api.route import Call, Route
-from controller.booking import act, series
+from controller.booking import act, moving, series
 from controller.errors import ApiError, Invalid
 from controller.store.tables import Reservation
 
@@ -31,6 +31,12 @@ def end(call: Call) -> dict[str, Any]:
         shape = answers.shaper(session, call, rows)
         this = next((r for r in rows if r.id == call.args["id"]), rows[0])
         return {**answers.whole(session, call, this), "changed": [shape(r) for r in rows]}
+
+
+def move(call: Call) -> dict[str, Any]:
+    body = call.body(Move)
+    row, ended = moving.move(call.ctx, call.actor, call.now, call.args["id"], body.channel, body.version, body.reason)
+    return {**_answer(call, row), "moved_from": ended}
 
 
 def approve(call: Call) -> dict[str, Any]:
@@ -75,4 +81,7 @@ ROUTES = (
     Route("POST", "/reservations/<id>/cancel", end, "Cancels, or ends where it runs", body=Ending, answers=_CHANGE),
     Route("POST", "/reservations/<id>/end", end, "Ends now, or cancels before the start", body=Ending, answers=_CHANGE),
     Route("POST", "/reservations/<id>/extend", extend, "Moves the end to later", body=Extension, answers=_CHANGE),
+    Route("POST", "/reservations/<id>/move", move,
+          "To another channel; one that runs is ended, and its rest begins there as a booking of its own", body=Move,
+          answers=_CHANGE),
 )  # fmt: skip

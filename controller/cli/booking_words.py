@@ -70,9 +70,24 @@ def say_booked(app: App, item: dict[str, Any]) -> None:
         click.echo(app.told(f"hint     {problem_text(hint)}"))
     if item.get("exceeds_gpu_memory"):
         click.echo("hint     exceeds GPU memory")
+    _say_lost(item, app)
     _say_more(item, app)
     if item.get("curl"):
         click.echo(item["curl"])
+
+
+def _say_lost(item: dict[str, Any], app: App) -> None:
+    """What is wrong with the place of a booking, and the way out of it."""
+    if not item.get("problem"):
+        return
+    click.echo(app.told(f"problem  {item['problem']}"))
+    for offer in item.get("offers") or []:
+        waits = ", needs an approver" if offer["needs_approval"] else ""
+        click.echo(app.told(f"free     {offer['channel']}: {offer['why']}{waits}"))
+    if offers := item.get("offers"):
+        click.echo(f"to move  slotserve booking move {item['id']} --channel {offers[0]['channel']}")
+    elif item["mine"]:
+        click.echo("to move  no other channel that fits is free for all of that time")
 
 
 def _say_more(item: dict[str, Any], app: App) -> None:

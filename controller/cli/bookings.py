@@ -35,17 +35,21 @@ def bookings(app: App, everybody: bool, channel: str | None, begin: str, end: st
     ]
     app.out(
         {"items": items},
-        lambda: app.table(
-            ["id", "channel", "what", "time", "status", "holder"],
-            rows,
-            "No bookings; slotserve slots shows what is free.",
-        ),
+        lambda: _list(app, rows, items),
     )
+
+
+def _list(app: App, rows: list[list[Any]], items: list[dict[str, Any]]) -> None:
+    heads = ["id", "channel", "what", "time", "status", "holder"]
+    app.table(heads, rows, "No bookings; slotserve slots shows what is free.")
+    for item in items:
+        if item.get("problem"):
+            click.echo(app.told(f"{item['id']}: {item['problem']}; slotserve booking show {item['id']}"))
 
 
 @click.group()
 def booking() -> None:
-    """One booking: show, edit, extend, end, cancel, approve, reject."""
+    """One booking: show, edit, extend, move, end, cancel, approve, reject."""
 
 
 @booking.command("show")
@@ -123,6 +127,21 @@ def extend(app: App, booking_id: str, duration: str | None, until: str | None, r
             else f"Extended to {app.when(item['ends_at'])}."
         ),
     )
+
+
+@booking.command("move")
+@click.argument("booking_id", metavar="ID")
+@click.option("--channel", type=CHANNEL, help="Where to; without it the best that fits.")
+@click.option("--reason", help="For administrators who move somebody else's.")
+@command
+def move(app: App, booking_id: str, channel: str | None, reason: str | None) -> None:
+    """Take a booking to another channel, such as when its node is lost.
+
+    One that is still to come keeps its id. A running one is ended, and what is left of it begins on the other channel."""
+    body = {name: value for name, value in (("channel", channel), ("reason", reason)) if value}
+    with app.client() as client:
+        item = with_call(client, client.post(path_of("reservations", booking_id) + "/move", body))
+    app.out(item, lambda: say_booked(app, item))
 
 
 def _ending(name: str, text: str) -> None:

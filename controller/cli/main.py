@@ -31,7 +31,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "preset": ("models", "preset", "Add, edit or remove a preset."),
     "book": ("booking", "book", "Book a channel for a model."),
     "bookings": ("bookings", "bookings", "Bookings: yours, or everybody's."),
-    "booking": ("bookings", "booking", "One booking: show, edit, extend, end, cancel, approve, reject."),
+    "booking": ("bookings", "booking", "One booking: show, edit, extend, move, end, cancel, approve, reject."),
     "slots": ("booking", "slots", "The nearest free windows."),
     "ca": ("authority", "ca", "The fleet's certificate authority: show or change it."),
     "backup": ("backup", "backup", "Save database, certificates and secrets to a file."),

@@ -13,9 +13,11 @@ from zoneinfo import ZoneInfo
 import httpx
 import pytest
 from click.testing import CliRunner, Result
+from sqlalchemy import select
 
 from controller.cli.app import App, credentials_file
 from controller.cli.main import COMMANDS, main
+from controller.store.tables import Reservation, User
 from tests.console_scene import HOSTILE, Scene, scene
 
 Run = Callable[..., Result]
@@ -435,3 +437,20 @@ def test_what_people_get_wrong(run: Run, args: list[str], status: int, says: str
     assert answer.exit_code == status, answer.output
     assert says in answer.stderr
     assert "Traceback" not in answer.stderr
+
+
+def test_a_booking_whose_node_is_lost_is_moved_by_one_command(world: Scene, run: Run) -> None:
+    with world.store.write() as session:
+        row = session.scalars(select(Reservation).where(Reservation.status == "approved")).first()
+        assert row is not None
+        booking = row.id
+        row.problem, row.kind, row.model, row.preset = "no contact with node gpu-a01", "exclusive", None, None
+        row.starts_at, row.ends_at = world.now + 20 * 86_400_000, world.now + 20 * 86_400_000 + 3_600_000
+        name = session.scalar(select(User.name).where(User.id == row.holder_id))
+    listed = run(name, "bookings").output
+    assert f"{booking}: no contact with node gpu-a01; slotserve booking show {booking}" in " ".join(listed.split())
+    shown = run("lin", "booking", "show", booking).output
+    line = next(text for text in shown.splitlines() if text.startswith("to move"))
+    moved = run("lin", *shlex.split(line.removeprefix("to move").strip())[1:], "--reason", "the node is lost", "--json")
+    assert moved.exit_code == 0, moved.output
+    assert json.loads(moved.output)["channel"] == line.split()[-1]
