@@ -135,7 +135,7 @@ ROUTES = (
           answers={404: "No such channel, or no output"}),
     Route("GET", f"{_PATH}/find", find, "The lines of a run that hold a text", query=Search,
           answers={404: "No such channel, or no output"}),
-    Route("GET", f"{_PATH}/file", download, "A run's whole output as a file", query=Run,
+    Route("GET", f"{_PATH}/file", download, "A run's whole output as a file", query=Run, media=("text/plain",),
           answers={404: "No such channel, or no output"}),
     Route("GET", f"{_PATH}/launches", launches, "The runs whose output is kept, newest first",
           answers={404: "No such channel"}),

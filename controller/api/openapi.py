@@ -1,36 +1,90 @@
-"""The OpenAPI document, made from the same table of routes that the server answers by."""
+"""The OpenAPI document, made from the same table of routes that the server answers by (`slotserve openapi` prints it).
+
+Bodies and query strings are described by the classes that check them, answers by controller/api/contract, which the
+tests hold every answer against.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
 from functools import cache
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
 
+from controller.api.contract import ANSWERS
+from controller.api.contract.base import Fault, Problem, Shape, Slot
+from controller.api.contract.bodies import BODIES
+from controller.api.contract.bookings import BookingInTheWay
+from controller.api.contract.example import example
 from controller.api.route import Call, Route
 
+REFERENCE = "#/components/schemas/{model}"
 _PART = re.compile(r"<(?:(\w+):)?(\w+)>")
-_ERROR = {
-    "type": "object",
-    "required": ["error"],
-    "properties": {
-        "error": {
-            "type": "object",
-            "required": ["code", "message", "details"],
-            "properties": {
-                "code": {"type": "string"},
-                "message": {"type": "string"},
-                "details": {"type": "object"},
-            },
-        },
-        "conflicts": {"type": "array", "items": {"type": "object"}},
-        "suggestions": {"type": "array", "items": {"type": "object"}},
-        "problems": {"type": "array", "items": {"type": "object"}},
-    },
+_SAFE = ("GET", "HEAD")
+_ABOUT = """Time slots for shared GPU machines.
+
+Times are RFC 3339 and answered in UTC with `Z`; one without a zone is refused. Ids are strings. Lists take `limit` (at
+most 1,000) and `cursor`, which is `next` of the page before. Every error is `{"error": {"code", "message", "details"}}`;
+`details` names the fields. Answers may gain members."""
+_TAGS = {
+    "me": "The caller: account, sessions in the console, ways of being told",
+    "users": "People",
+    "keys": "API keys, which open this API and the gateways",
+    "reservations": "Bookings",
+    "slots": "Free windows",
+    "watches": "Being told when a slot gets free",
+    "channels": "Channels: what runs, what comes, what is set",
+    "models": "Models of the fleet",
+    "presets": "Engine parameters with a name",
+    "nodes": "GPU machines",
+    "notifications": "Notices, and messages outside",
+    "notification-targets": "Webhooks and chat services",
+    "feeds": "Calendar feeds and wall displays",
+    "audit": "Who did what",
+    "usage": "Hours, requests and tokens",
+    "settings": "The controller's settings",
+    "health": "Probes and this document",
+}
+_TAG_OF = {"feed": "feeds", "openapi": "health", "healthz": "health", "readyz": "health"}
+_PATH_WORDS = {
+    "node": "Name of the node",
+    "name": "Its name",
+    "token": "The feed's secret",
+    "id": "Its id",
 }
 _COMMON = {400: "Cannot be read", 401: "Who are you?", 403: "Not allowed", 422: "Bad input; `details` names the field"}
+_ALWAYS = {500: "A fault of the controller; its log has it under `details.fault`", 503: "The database does not answer"}
+_FAULTS: dict[int, tuple[str, str, dict[str, Any]]] = {
+    400: ("bad_request", "the body is not JSON: Expecting value: line 1 column 1 (char 0)", {}),
+    401: ("unauthorized", "this API key is not known here, was revoked or has expired; make another with a log-in", {}),
+    403: ("forbidden", "only an administrator may do this", {}),
+    404: ("not_found", "there is no channel gpu1/z", {}),
+    409: ("conflict", "gpu1/a is booked at that time; take another time or another channel", {"starts_at": "overlaps"}),
+    413: ("request_entity_too_large", "the request is larger than this server takes (1 MiB)", {}),
+    415: ("unsupported_media_type", "the body must be JSON: send Content-Type: application/json", {}),
+    422: ("invalid", "ends_at: is missing", {"ends_at": "is missing"}),
+    429: ("too_many_requests", "too often; try again in 12 s", {"retry_after": 12}),
+    500: ("internal", "something went wrong here, not in your request", {"fault": "5f0c2a1b"}),
+    503: ("unavailable", "the database does not answer in time; nothing was changed, try again", {}),
+}
+
+
+class Error(Shape):
+    """What every refusal looks like; bookings add what is in the way, where they would fit and which rules they break."""
+
+    error: Fault
+    conflicts: list[BookingInTheWay] | None = None
+    suggestions: list[Slot] | None = None
+    problems: list[Problem] | None = None
+
+
+class Health(Shape):
+    status: str
+    problems: list[str] | None = None
+    warnings: list[str] | None = None
 
 
 def routes(table: Iterable[Route]) -> tuple[Route, ...]:
@@ -47,75 +101,177 @@ def routes(table: Iterable[Route]) -> tuple[Route, ...]:
     return (Route("GET", "/openapi.json", serve, "This document", public=True),)
 
 
-def document(table: Iterable[Route]) -> dict[str, Any]:
-    """OpenAPI 3.1."""
-    schemas: dict[str, Any] = {"Error": _ERROR}
+def document(table: Iterable[Route], *, closed: bool = False) -> dict[str, Any]:
+    """OpenAPI 3.1. `closed`: answers may not have members that are not described (for tests)."""
+    known = tuple(table)
+    schemas = _answer_schemas(closed)
     paths: dict[str, Any] = {}
-    for route in table:
+    for route in (*known, *_OWN):
         path = _PART.sub(r"{\2}", route.path)
         paths.setdefault(path, {})[route.method.lower()] = _operation(route, path, schemas)
     return {
         "openapi": "3.1.0",
-        "info": {"title": "SlotServe", "version": "1", "description": "Time slots for shared GPU machines"},
+        "info": {"title": "SlotServe", "version": "1", "description": _ABOUT},
         "servers": [{"url": "/api/v1"}],
-        "security": [{"key": []}],
-        "components": {
-            "securitySchemes": {"key": {"type": "http", "scheme": "bearer", "description": "An API key (sk-ss-…)"}},
-            "schemas": schemas,
-        },
+        "security": [{"key": []}, {"session": [], "csrf": []}],
+        "tags": [{"name": name, "description": words} for name, words in _TAGS.items()],
+        "components": {"securitySchemes": _SECURITY, "schemas": dict(sorted(schemas.items()))},
         "paths": paths,
     }
 
 
+_SECURITY = {
+    "key": {"type": "http", "scheme": "bearer", "description": "An API key (sk-ss-…)"},
+    "session": {"type": "apiKey", "in": "cookie", "name": "slotserve", "description": "The console's session"},
+    "csrf": {"type": "apiKey", "in": "header", "name": "X-CSRF-Token", "description": "The page's token, to change things"},
+}  # fmt: skip
+
+
 def _operation(route: Route, path: str, schemas: dict[str, Any]) -> dict[str, Any]:
-    parameters: list[dict[str, Any]] = [
-        {"name": m[2], "in": "path", "required": True, "schema": {"type": "string"}} for m in _PART.finditer(route.path)
-    ]
-    if route.query is not None:
-        parameters += _query(route.query)
-    statuses = dict(_COMMON) if not route.public else {}
-    if route.body is not None:
-        statuses[415] = "Not JSON"
-    statuses.update(route.answers)
-    answers: dict[str, Any] = {str(route.status): _good(route)}
-    for status, words in sorted(statuses.items()):
-        answers[str(status)] = {
-            "description": words,
-            "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}},
-        }
+    tag = path.split("/")[1].split(".")[0]
     operation: dict[str, Any] = {
         "operationId": f"{route.method.lower()}{re.sub(r'[^a-zA-Z0-9]+', '_', path)}".rstrip("_"),
         "summary": route.summary,
-        "tags": [path.split("/")[1].split(".")[0]],
-        "parameters": parameters,
-        "responses": answers,
+        "tags": [_TAG_OF.get(tag, tag)],
+        "parameters": [*_places(route), *(_query(route.query, schemas) if route.query is not None else ())],
+        "responses": _responses(route, schemas),
     }
     if route.public:
         operation["security"] = []
+    elif route.method in _SAFE:
+        operation["security"] = [{"key": []}, {"session": []}]
     if route.body is not None:
         needed = any(f.is_required() for f in route.body.model_fields.values())
-        reference = {"$ref": f"#/components/schemas/{_schema(route.body, schemas)}"}
-        operation["requestBody"] = {"required": needed, "content": {"application/json": {"schema": reference}}}
+        content = {"schema": {"$ref": REFERENCE.format(model=_body_schema(route.body, schemas))}}
+        if route.body.__name__ in BODIES:
+            content["example"] = BODIES[route.body.__name__]
+        operation["requestBody"] = {"required": needed, "content": {"application/json": content}}
     return operation
 
 
-def _good(route: Route) -> dict[str, Any]:
+def _responses(route: Route, schemas: dict[str, Any]) -> dict[str, Any]:
+    statuses = dict(_COMMON) if not route.public else {}
+    if route.body is not None:
+        statuses |= {413: "Larger than 1 MiB", 415: "Not JSON"}
+    if route.path not in _QUIET:
+        statuses |= _ALWAYS
+    statuses.update(route.answers)
+    made = {route.status: _good(route, schemas)}
+    if route.method in _SAFE and route.path not in _QUIET:
+        made[304] = {"description": "As it was (If-None-Match)"}
+    for status, words in statuses.items():
+        made[status] = {"description": words, "content": {"application/json": _bad(status)}}
+    return {str(status): made[status] for status in sorted(made)}
+
+
+def _good(route: Route, schemas: dict[str, Any]) -> dict[str, Any]:
     if route.status == 204:
         return {"description": "Done"}
-    kinds = {media: {"schema": {"type": "object" if media == "application/json" else "string"}} for media in route.media}
-    return {"description": route.summary, "content": kinds}
+    content: dict[str, Any] = {}
+    for media in route.media:
+        schema = _answer(route) if media == "application/json" else {"type": "string"}
+        content[media] = {"schema": schema}
+        if media == "application/json" and route.path != "/openapi.json":
+            content[media]["example"] = example(schema, schemas)
+    return {"description": route.summary, "content": content}
 
 
-def _query(model: type[BaseModel]) -> list[dict[str, Any]]:
-    schema = model.model_json_schema(by_alias=True)
-    return [
-        {"name": name, "in": "query", "required": name in schema.get("required", []), "schema": shape}
-        for name, shape in schema["properties"].items()
-    ]
+def _answer(route: Route) -> dict[str, Any]:
+    answer = _OWN_ANSWERS.get(route.path) or ANSWERS.get((route.method, route.path), {})
+    if not answer or answer is str:
+        return {"type": "string"} if answer is str else {"type": "object"}
+    references = [{"$ref": REFERENCE.format(model=part.__name__)} for part in _parts(answer)]
+    return references[0] if len(references) == 1 else {"anyOf": references}
 
 
-def _schema(model: type[BaseModel], schemas: dict[str, Any]) -> str:
-    schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
-    schemas.update(schema.pop("$defs", {}))
-    schemas[model.__name__] = schema
+def _bad(status: int) -> dict[str, Any]:
+    code, message, details = _FAULTS[status]
+    return {
+        "schema": {"$ref": REFERENCE.format(model="Error")},
+        "example": {"error": {"code": code, "message": message, "details": details}},
+    }
+
+
+def _places(route: Route) -> list[dict[str, Any]]:
+    found = []
+    for part in _PART.finditer(route.path):
+        words = "Its id or name" if route.path.startswith("/users/") else _PATH_WORDS[part[2]]
+        place = {"name": part[2], "in": "path", "required": True, "description": words}
+        found.append({**place, "schema": {"type": "string", "minLength": 1}})
+    return found
+
+
+def _query(model: type[BaseModel], schemas: dict[str, Any]) -> list[dict[str, Any]]:
+    schema = model.model_json_schema(by_alias=True, ref_template=REFERENCE)
+    _add(schemas, schema.pop("$defs", {}))
+    found = []
+    for name, shape in schema["properties"].items():
+        parameter = {"name": name, "in": "query", "required": name in schema.get("required", [])}
+        if "description" in shape:
+            parameter["description"] = shape.pop("description")
+        found.append({**parameter, "schema": _given(_plain(shape))})
+    return found
+
+
+def _given(shape: dict[str, Any]) -> dict[str, Any]:
+    """A query string has no null: what is left out is null."""
+    some = [one for one in shape.get("anyOf", ()) if one != {"type": "null"}]
+    rest = {k: v for k, v in shape.items() if k != "anyOf" and (k, v) != ("default", None)}
+    return {**some[0], **rest} if len(some) == 1 else {**rest, "anyOf": some} if some else rest
+
+
+def _body_schema(model: type[BaseModel], schemas: dict[str, Any]) -> str:
+    schema = model.model_json_schema(ref_template=REFERENCE)
+    _add(schemas, {name: _plain(part) for name, part in schema.pop("$defs", {}).items()})
+    _add(schemas, {model.__name__: _plain(schema)})
     return model.__name__
+
+
+def _answer_schemas(closed: bool) -> dict[str, Any]:
+    answers = [*(a for a in ANSWERS.values() if a is not None and a is not str), *_OWN_ANSWERS.values(), Error]
+    models = list(dict.fromkeys(part for answer in answers for part in _parts(answer)))
+    _, made = models_json_schema([(m, "validation") for m in models], ref_template=REFERENCE)
+    return {name: _told(_plain(schema), closed) for name, schema in made["$defs"].items()}
+
+
+def _parts(answer: Any) -> tuple[Any, ...]:
+    """The arms of a union, or the thing itself."""
+    return (answer,) if isinstance(answer, type) else get_args(answer)
+
+
+def _plain(schema: Any) -> Any:
+    """Without pydantic's titles."""
+    if isinstance(schema, list):
+        return [_plain(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    kept = {k: v for k, v in schema.items() if not (k == "title" and isinstance(v, str))}
+    return {k: v if k in ("default", "examples", "enum", "const") else _plain(v) for k, v in kept.items()}
+
+
+def _told(schema: dict[str, Any], closed: bool) -> dict[str, Any]:
+    """As an answer: no defaults; open to members that come with later versions."""
+    if "properties" not in schema:
+        return schema
+    properties = {n: {k: v for k, v in s.items() if k != "default"} for n, s in schema["properties"].items()}
+    kept = {k: v for k, v in schema.items() if k != "additionalProperties" or closed}
+    return {**kept, "properties": properties}
+
+
+def _add(schemas: dict[str, Any], more: dict[str, Any]) -> None:
+    for name, schema in more.items():
+        if schemas.setdefault(name, schema) != schema:
+            raise ValueError(f"two different things are called {name} in the OpenAPI document; rename one")
+
+
+def _nobody(_call: Call) -> None:
+    """For calls that are answered elsewhere and only described here."""
+
+
+_QUIET = ("/openapi.json", "/healthz", "/readyz")
+_OWN = (
+    Route("GET", "/healthz", _nobody, "The process answers", public=True),
+    Route("GET", "/readyz", _nobody, "It can do its work: database, migrations, leader, planner", public=True),
+    Route("GET", "/openapi.json", _nobody, "This document", public=True),
+)
+_OWN_ANSWERS: dict[str, Any] = {"/healthz": Health, "/readyz": Health}

@@ -20,6 +20,7 @@ from controller.store.session import Store
 from controller.store.tables import Channel, Node, NodeModel
 from controller.times import text_of
 from controller.web import create_app
+from tests.controller.api import described
 from tests.parts import migrated_sqlite
 
 NOW = 1_800_000_000_000  # 2027-01-15T08:00:00Z
@@ -51,7 +52,9 @@ class World:
         path = path if path.startswith(("/healthz", "/readyz", "/metrics")) else f"/api/v1{path}"
         if body is not None:
             more |= {"data": json.dumps(body), "content_type": "application/json"}
-        return self.client.open(path, method=method, headers={**headers, **more.pop("headers", {})}, **more)
+        answer = self.client.open(path, method=method, headers={**headers, **more.pop("headers", {})}, **more)
+        described.check(self.app, method, path, answer)
+        return answer
 
     def good(self, method: str, path: str, body: Any = None, who: str = "root", **more: Any) -> Any:
         answer = self.call(method, path, body, who, **more)
