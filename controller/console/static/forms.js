@@ -141,7 +141,7 @@
   // on a phone a table's rows become blocks: each figure says which column it is of (the style sheet shows it there)
   function columns() {
     for (const table of $$('.rows-s')) {
-      const heads = $$('thead th', table).map(th => th.textContent.trim());
+      const heads = $$('thead th', table).map(th => ($('.vh', th) ? '' : th.textContent.trim()));
       if (heads.length) for (const row of $$('tbody tr', table)) [...row.children].forEach((td, i) => { if (i > 0 && heads[i] && td.localName === 'td' && !td.dataset.th) td.dataset.th = heads[i]; });
     }
   }

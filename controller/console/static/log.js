@@ -239,5 +239,5 @@
     const failed = [...select.options].find(o => o.textContent.endsWith(`(${W.tFailed})`));
     if (failed) { await open(failed.value); input.value = link.closest('.note')?.querySelector('code')?.textContent.trim().slice(0, 200) ?? ''; await search(0); }
   });
-  if (W.launch) { launch = ''; open(W.launch).then(tick); } else tick();
+  if (W.launch) open(W.launch).then(tick); else { state('none', W.tNone); tick(); }
 })();
