@@ -48,6 +48,8 @@ def problems(file: NodeFile, settings: AgentSettings) -> list[str]:
     for listen in file.gateway.listen:
         if problem := _listen_problem(listen):
             found.append(f"{where}: gateway.listen: {listen!r}: {problem}")
+    if (relay := file.gateway.relay_listen) and (problem := _relay_problem(relay, file.gateway.relay_address)):
+        found.append(f"{where}: gateway.{problem}")
     if file.gateway.tls is not None:
         try:
             Tls(*file.gateway.tls)
@@ -91,6 +93,15 @@ def notes(file: NodeFile) -> list[str]:
 
 def _unknown(name: str) -> str:
     return f"{name!r} is not an engine that SlotServe can start; there are {', '.join(ENGINES)}"
+
+
+def _relay_problem(listen: str, address: str | None) -> str:
+    problem = "relays come over the network: write host:port" if listen.startswith("unix:") else _listen_problem(listen)
+    if problem:
+        return f"relay_listen: {listen!r}: {problem}"
+    if address is not None and (not address.rpartition(":")[0] or not address.rpartition(":")[2].isdigit()):
+        return f"relay_address: {address!r}: write host:port, as other nodes reach this one"
+    return ""
 
 
 def _listen_problem(listen: str) -> str:

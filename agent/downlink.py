@@ -11,6 +11,8 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol
 
+from google.protobuf.message import DecodeError
+
 from agent.clock import NodeClock
 from agent.errors import PlanRefused
 from agent.state import SavedPlan, State
@@ -29,6 +31,9 @@ class Carries(Protocol):
 
     def take_keys(self, keys: Mapping[str, Mapping[str, Any]]) -> None:
         """{sha256: {"id", "user_id", "user_name", "role", "expires_at_ms"}}, whole."""
+
+    def take_directory(self, places: list[dict[str, Any]]) -> None:
+        """What is served in the fleet, whole (agent/gateway/ipc.py, PLACE)."""
 
     def command(self, kind: str, channel: str) -> Awaitable[tuple[bool, str]]:
         """Carries a command out; (False, why) where it cannot."""
@@ -99,6 +104,14 @@ class Downlink:
             }
         )
 
+    def directory(self, push: fleet_pb2.DirectoryPush) -> None:
+        try:
+            said = fleet_pb2.Directory.FromString(push.directory)
+        except DecodeError:
+            log.error("directory of the fleet not taken: it cannot be decoded bytes=%s", len(push.directory))
+            return
+        self._node.take_directory([_place(p) for p in said.places])
+
     async def command(self, command: fleet_pb2.Command) -> None:
         """At most once: the id is on disk before anything is done."""
         if command.id in self._begun:
@@ -118,3 +131,27 @@ class Downlink:
         result = fleet_pb2.CommandResult(id=command.id, ok=ok, reason=reason)
         self.results[command.id] = result
         self._tell()
+
+
+def _place(said: fleet_pb2.Place) -> dict[str, Any]:
+    return {
+        "node": said.node,
+        "channel": said.channel,
+        "url": said.gateway_url,
+        "relay": said.relay_address,
+        "model": said.model,
+        "preset": said.preset if said.HasField("preset") else None,
+        "ready": said.ready,
+        "from_ms": said.from_ms,
+        "until_ms": said.until_ms,
+        "windows": [
+            {
+                "kind": w.kind,
+                "holder_id": w.holder_id,
+                "participant_ids": list(w.participant_ids),
+                "start": w.starts_at_ms,
+                "end": w.ends_at_ms,
+            }
+            for w in said.access
+        ],
+    }

@@ -2,7 +2,7 @@
 
     Gateways(state_dir, run_dir, on_usage=…)     `await start()`, then a GatewayDoor; at the end `await close_server()`
     publish, close, wait_drained, in_flight, cut   what a channel's task does (see agent/interfaces.py)
-    set_keys, set_settings, set_clock              what the node does
+    set_keys, set_settings, set_clock, set_directory   what the node does
     on_in_flight                                   called with a channel's name whenever its count has changed
 
 Listens on <run>/agent.sock (0600 in a 0700 folder). Table and keys are also written to <state>/gateway, so that a
@@ -51,6 +51,7 @@ class Gateways:
         self._settings: dict[str, Any] = {"show_holders": "users", "drain_seconds": 30.0, "stop_timeout_seconds": 30.0}
         self._entries: dict[str, dict[str, Any]] = {}
         self._keys: dict[str, dict[str, Any]] | None = None
+        self._directory: dict[str, Any] | None = None  # of the other nodes, as it was said last
         self._figures = ""
         self._links: set[GatewayLink] = set()
         self._away: dict[str, GatewayAway] = {}  # by gateway id: it runs, as far as is known, but is not connected
@@ -174,6 +175,21 @@ class Gateways:
         self._write("keys.json", message)
         self._tell_all(message)
 
+    def set_directory(self, places: list[dict[str, Any]]) -> None:
+        """What other nodes serve, whole, from a controller that is there."""
+        self._say_directory({"type": "directory", "as_of_ms": None, "places": places})
+
+    def directory_ages(self, now: Millis) -> None:
+        """The controller is not reached any more: what it has said of other nodes is as of now."""
+        if self._directory is not None and self._directory["as_of_ms"] is None:
+            self._say_directory({**self._directory, "as_of_ms": now})
+
+    def _say_directory(self, message: dict[str, Any]) -> None:
+        if message != self._directory:
+            self._directory = message
+            self._write("directory.json", message)
+            self._tell_all(message)
+
     def set_figures(self, text: str) -> None:
         """What /metrics says beside the gateway's own."""
         if text != self._figures:
@@ -258,6 +274,8 @@ class Gateways:
             link.send(self._table())
         if self._keys is not None:
             link.send({"type": "keys", "keys": self._keys})
+        if self._directory is not None:
+            link.send(self._directory)
         if self._figures:
             link.send({"type": "figures", "text": self._figures})
         for channel, barrier in self._barriers.items():
@@ -399,6 +417,12 @@ class Gateways:
                 self._entries = {str(e["name"]): e for e in table["channels"]}
             if keys:
                 self._keys = dict(keys["keys"])
+            if directory := read_saved(self._folder / "directory.json"):
+                self._directory = {
+                    "type": "directory",
+                    "as_of_ms": directory["as_of_ms"],
+                    "places": directory["places"],
+                }
             known = read_saved(self._known_file) or {}
             until = asyncio.get_running_loop().time() + GRACE_SECONDS
             for gateway_id, (pid, start) in known.items():

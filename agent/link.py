@@ -87,6 +87,7 @@ class Link:
         self._call: Any = None  # of the newest stream, while it is there
         self._bridge: asyncio.Task[None] | None = None  # a second stream, made with a renewed certificate
         self.on_clock: Callable[[], None] = lambda: None  # node time has been measured anew
+        self.on_away: Callable[[], None] = lambda: None  # the controller is not reached any more
         self._out: Outbox = asyncio.Queue()
         self._status_due = asyncio.Event()
         self._commands: set[asyncio.Task[None]] = set()
@@ -181,6 +182,7 @@ class Link:
                 finally:
                     if self._call is call:  # else a newer stream has taken over
                         self._call = None
+                        self.on_away()
                     call.cancel()
         except grpc.aio.AioRpcError as err:
             why = f"{address}: {err.details() or err.code().name}"
@@ -374,6 +376,8 @@ class Link:
                     self._put(lambda answer=answer: _message(plan_answer=answer))  # type: ignore[misc]
                 case "keys":
                     self.down.keys(message.keys)
+                case "directory":
+                    self.down.directory(message.directory)
                 case "command":
                     task = asyncio.create_task(self.down.command(message.command))
                     self._commands.add(task)

@@ -37,6 +37,8 @@ class Door(Protocol):
 
     def set_settings(self, settings: Mapping[str, Any]) -> None: ...
 
+    def set_directory(self, places: list[dict[str, Any]]) -> None: ...
+
 
 class Node:
     """`channels`: the tasks by name, in the order of the node's file."""
@@ -88,7 +90,12 @@ class Node:
         own = types_pb2.Settings()
         for name, value in self.own.items():
             setattr(own, name, value)
-        return fleet_pb2.Hello(channels=declared, gateway_urls=[gateway_url(self._file)], own_settings=own)
+        return fleet_pb2.Hello(
+            channels=declared,
+            gateway_urls=[gateway_url(self._file)],
+            own_settings=own,
+            relay_address=relay_address(self._file),
+        )
 
     def status(self) -> fleet_pb2.Status:
         return fleet_pb2.Status(
@@ -120,6 +127,9 @@ class Node:
 
     def take_keys(self, keys: Mapping[str, Mapping[str, Any]]) -> None:
         self._door.set_keys(keys)
+
+    def take_directory(self, places: list[dict[str, Any]]) -> None:
+        self._door.set_directory([p for p in places if p["node"] != self.name])
 
     async def command(self, kind: str, channel: str) -> tuple[bool, str]:
         if channel and channel not in self.channels:
@@ -235,3 +245,13 @@ def gateway_url(file: NodeFile) -> str:
             scheme = "http" if file.gateway.tls is None else "https"
             return f"{scheme}://{file.node if host.strip('[]') in ('0.0.0.0', '::', '*', '') else host}:{port}"
     return ""
+
+
+def relay_address(file: NodeFile) -> str:
+    """What other nodes' gateways dial: as the file says, else from the listen address; "" where relays are not taken."""
+    if file.gateway.relay_listen is None:
+        return ""
+    if file.gateway.relay_address:
+        return file.gateway.relay_address
+    host, _, port = file.gateway.relay_listen.rpartition(":")
+    return f"{file.node if host.strip('[]') in ('0.0.0.0', '::', '*', '') else host}:{port}"

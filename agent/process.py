@@ -78,6 +78,7 @@ class Agent:
         shipper = LogShipper({name: r.logs for name, r in self.runtimes.items()})
         self.link: Link = Link(self.node, state, self.clock, self.spool, shipper)
         self.link.on_clock = lambda: self.gateways.set_clock(self.clock.anchor())
+        self.link.on_away = lambda: self.gateways.directory_ages(self.clock.now_ms())
         self._stopped = asyncio.Event()
 
     async def run(self) -> None:
@@ -89,6 +90,7 @@ class Agent:
         await asyncio.wait([gpus], timeout=5)
         await self.gateways.start()
         self.gateways.keep_channels(set(self.channels))
+        self.gateways.directory_ages(self.clock.now_ms())  # until the controller is there
         server = await control.serve(
             self._settings.run_dir, {"status": self._status_answer, "stop_engines": self._stop_engines}
         )

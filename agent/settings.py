@@ -6,6 +6,8 @@ listen = ["127.0.0.1:8710"]          # host:port, [v6]:port or unix:/path
 url = "http://gpu-a01:8710"          # what people call; default: from the first listen address
 tls_certificate = "/etc/…/gpu.pem"   # with tls_key: TLS at every host:port (unix: is without); read again when they change
 tls_key = "/etc/…/gpu.key"
+relay_listen = "0.0.0.0:8711"        # takes requests from other nodes' gateways here (mutual TLS, nodes' certificates only)
+relay_address = "gpu-a01:8711"       # what they dial; default: from relay_listen
 [engines."llama.cpp"]
 command = ["/usr/bin/llama-server"]
 env = { LD_LIBRARY_PATH = "/opt/llama" }
@@ -65,6 +67,8 @@ class GatewayConfig(BaseModel):
     url: str | None = None
     tls_certificate: Path | None = None
     tls_key: Path | None = None
+    relay_listen: str | None = None
+    relay_address: str | None = None
 
     @model_validator(mode="after")
     def _both(self) -> GatewayConfig:
@@ -146,6 +150,11 @@ class AgentSettings(BaseSettings):
         False,
         description="Lets an engine finish what a client has broken off, unheard, for engines that an abort harms; it counts "
         "as running to its end",
+    )
+    gateway_relay: bool = Field(
+        False,
+        description="Passes requests for models that are not served here on to a node that serves them and takes relays "
+        "(`relay_listen` in its node file)",
     )
     gateway_workers: int = Field(
         1,

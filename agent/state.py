@@ -122,7 +122,7 @@ class State:
         except NotEnrolled:
             known = frozenset()
         if known and not known & trusted(identity.ca):
-            for stale in ("plan.bin", "gateway/keys.json", "commands.json"):
+            for stale in ("plan.bin", "gateway/keys.json", "gateway/directory.json", "commands.json"):
                 (self.folder / stale).unlink(missing_ok=True)
         said = {
             **{name: getattr(identity, name).decode() for name in PEM},

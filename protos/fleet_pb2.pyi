@@ -44,7 +44,7 @@ class AgentMessage(_message.Message):
     def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., status: _Optional[_Union[Status, _Mapping]] = ..., plan_answer: _Optional[_Union[PlanAnswer, _Mapping]] = ..., load_result: _Optional[_Union[LoadResult, _Mapping]] = ..., command_result: _Optional[_Union[CommandResult, _Mapping]] = ..., time_request: _Optional[_Union[TimeRequest, _Mapping]] = ..., inventory: _Optional[_Union[Inventory, _Mapping]] = ..., event: _Optional[_Union[Event, _Mapping]] = ..., usage: _Optional[_Union[UsageReport, _Mapping]] = ...) -> None: ...
 
 class ControllerMessage(_message.Message):
-    __slots__ = ("welcome", "plan", "command", "keys", "time_reply", "received", "trust")
+    __slots__ = ("welcome", "plan", "command", "keys", "time_reply", "received", "trust", "directory")
     WELCOME_FIELD_NUMBER: _ClassVar[int]
     PLAN_FIELD_NUMBER: _ClassVar[int]
     COMMAND_FIELD_NUMBER: _ClassVar[int]
@@ -52,6 +52,7 @@ class ControllerMessage(_message.Message):
     TIME_REPLY_FIELD_NUMBER: _ClassVar[int]
     RECEIVED_FIELD_NUMBER: _ClassVar[int]
     TRUST_FIELD_NUMBER: _ClassVar[int]
+    DIRECTORY_FIELD_NUMBER: _ClassVar[int]
     welcome: Welcome
     plan: PlanPush
     command: Command
@@ -59,10 +60,11 @@ class ControllerMessage(_message.Message):
     time_reply: TimeReply
     received: Received
     trust: Trust
-    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., plan: _Optional[_Union[PlanPush, _Mapping]] = ..., command: _Optional[_Union[Command, _Mapping]] = ..., keys: _Optional[_Union[KeyTable, _Mapping]] = ..., time_reply: _Optional[_Union[TimeReply, _Mapping]] = ..., received: _Optional[_Union[Received, _Mapping]] = ..., trust: _Optional[_Union[Trust, _Mapping]] = ...) -> None: ...
+    directory: DirectoryPush
+    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., plan: _Optional[_Union[PlanPush, _Mapping]] = ..., command: _Optional[_Union[Command, _Mapping]] = ..., keys: _Optional[_Union[KeyTable, _Mapping]] = ..., time_reply: _Optional[_Union[TimeReply, _Mapping]] = ..., received: _Optional[_Union[Received, _Mapping]] = ..., trust: _Optional[_Union[Trust, _Mapping]] = ..., directory: _Optional[_Union[DirectoryPush, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("node", "version", "contract", "epoch", "generation", "plan_sha256", "own_settings", "channels", "gateway_urls", "boot_id", "trusts")
+    __slots__ = ("node", "version", "contract", "epoch", "generation", "plan_sha256", "own_settings", "channels", "gateway_urls", "boot_id", "trusts", "relay_address")
     NODE_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     CONTRACT_FIELD_NUMBER: _ClassVar[int]
@@ -74,6 +76,7 @@ class Hello(_message.Message):
     GATEWAY_URLS_FIELD_NUMBER: _ClassVar[int]
     BOOT_ID_FIELD_NUMBER: _ClassVar[int]
     TRUSTS_FIELD_NUMBER: _ClassVar[int]
+    RELAY_ADDRESS_FIELD_NUMBER: _ClassVar[int]
     node: str
     version: str
     contract: int
@@ -85,7 +88,8 @@ class Hello(_message.Message):
     gateway_urls: _containers.RepeatedScalarFieldContainer[str]
     boot_id: str
     trusts: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, node: _Optional[str] = ..., version: _Optional[str] = ..., contract: _Optional[int] = ..., epoch: _Optional[int] = ..., generation: _Optional[int] = ..., plan_sha256: _Optional[bytes] = ..., own_settings: _Optional[_Union[_types_pb2.Settings, _Mapping]] = ..., channels: _Optional[_Iterable[_Union[_types_pb2.DeclaredChannel, _Mapping]]] = ..., gateway_urls: _Optional[_Iterable[str]] = ..., boot_id: _Optional[str] = ..., trusts: _Optional[_Iterable[str]] = ...) -> None: ...
+    relay_address: str
+    def __init__(self, node: _Optional[str] = ..., version: _Optional[str] = ..., contract: _Optional[int] = ..., epoch: _Optional[int] = ..., generation: _Optional[int] = ..., plan_sha256: _Optional[bytes] = ..., own_settings: _Optional[_Union[_types_pb2.Settings, _Mapping]] = ..., channels: _Optional[_Iterable[_Union[_types_pb2.DeclaredChannel, _Mapping]]] = ..., gateway_urls: _Optional[_Iterable[str]] = ..., boot_id: _Optional[str] = ..., trusts: _Optional[_Iterable[str]] = ..., relay_address: _Optional[str] = ...) -> None: ...
 
 class Trust(_message.Message):
     __slots__ = ("ca_pem", "renew")
@@ -292,3 +296,39 @@ class Key(_message.Message):
     role: str
     expires_at_ms: int
     def __init__(self, id: _Optional[str] = ..., sha256: _Optional[str] = ..., user_id: _Optional[str] = ..., user_name: _Optional[str] = ..., role: _Optional[str] = ..., expires_at_ms: _Optional[int] = ...) -> None: ...
+
+class DirectoryPush(_message.Message):
+    __slots__ = ("directory",)
+    DIRECTORY_FIELD_NUMBER: _ClassVar[int]
+    directory: bytes
+    def __init__(self, directory: _Optional[bytes] = ...) -> None: ...
+
+class Directory(_message.Message):
+    __slots__ = ("places",)
+    PLACES_FIELD_NUMBER: _ClassVar[int]
+    places: _containers.RepeatedCompositeFieldContainer[Place]
+    def __init__(self, places: _Optional[_Iterable[_Union[Place, _Mapping]]] = ...) -> None: ...
+
+class Place(_message.Message):
+    __slots__ = ("node", "channel", "gateway_url", "relay_address", "model", "preset", "ready", "from_ms", "until_ms", "access")
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    CHANNEL_FIELD_NUMBER: _ClassVar[int]
+    GATEWAY_URL_FIELD_NUMBER: _ClassVar[int]
+    RELAY_ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    PRESET_FIELD_NUMBER: _ClassVar[int]
+    READY_FIELD_NUMBER: _ClassVar[int]
+    FROM_MS_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_MS_FIELD_NUMBER: _ClassVar[int]
+    ACCESS_FIELD_NUMBER: _ClassVar[int]
+    node: str
+    channel: str
+    gateway_url: str
+    relay_address: str
+    model: str
+    preset: str
+    ready: bool
+    from_ms: int
+    until_ms: int
+    access: _containers.RepeatedCompositeFieldContainer[_types_pb2.Access]
+    def __init__(self, node: _Optional[str] = ..., channel: _Optional[str] = ..., gateway_url: _Optional[str] = ..., relay_address: _Optional[str] = ..., model: _Optional[str] = ..., preset: _Optional[str] = ..., ready: _Optional[bool] = ..., from_ms: _Optional[int] = ..., until_ms: _Optional[int] = ..., access: _Optional[_Iterable[_Union[_types_pb2.Access, _Mapping]]] = ...) -> None: ...

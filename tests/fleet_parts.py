@@ -160,6 +160,7 @@ class FakeNode:
         self.plans: list[NodePlan] = []
         self.keys: Mapping[str, Mapping[str, Any]] | None = None
         self.key_tables = 0
+        self.directory: list[dict[str, Any]] | None = None
         self.commands: list[tuple[str, str]] = []
         self.answer: tuple[bool, str] = (True, "")
         self.said = fleet_pb2.Status(channels=[types_pb2.ChannelStatus(channel=c, phase="off") for c in channels])
@@ -188,6 +189,9 @@ class FakeNode:
     def take_keys(self, keys: Mapping[str, Mapping[str, Any]]) -> None:
         self.keys = keys
         self.key_tables += 1
+
+    def take_directory(self, places: list[dict[str, Any]]) -> None:
+        self.directory = places
 
     async def command(self, kind: str, channel: str) -> tuple[bool, str]:
         self.commands.append((kind, channel))

@@ -19,6 +19,7 @@ import httptools
 from agent.gateway import request
 from agent.gateway.errors import Refusal, answer, bad_request
 from agent.gateway.exchange import Exchange
+from agent.gateway.relay import peer_node
 
 if TYPE_CHECKING:
     from agent.gateway.server import Gateway
@@ -52,6 +53,7 @@ class ClientConnection(asyncio.Protocol):
         "_url",
         "exchange",
         "for_metrics",
+        "for_relay",
         "gateway",
         "last_read",
         "paused",
@@ -59,9 +61,10 @@ class ClientConnection(asyncio.Protocol):
         "transport",
     )
 
-    def __init__(self, gateway: Gateway, for_metrics: bool = False) -> None:
+    def __init__(self, gateway: Gateway, for_metrics: bool = False, for_relay: bool = False) -> None:
         self.gateway = gateway
         self.for_metrics = for_metrics
+        self.for_relay = for_relay  # another node's gateway is at the other end
         self.transport: Any = None
         self.exchange: Exchange | None = None
         self.paused = False  # the client reads more slowly than the engine writes
@@ -85,6 +88,11 @@ class ClientConnection(asyncio.Protocol):
 
     def connection_made(self, transport: Any) -> None:
         self.transport = transport
+        if self.for_relay and not peer_node(transport):
+            log.warning("relay refused: not a node's certificate peer=%s", transport.get_extra_info("peername"))
+            self._deaf = True
+            transport.abort()
+            return
         transport.set_write_buffer_limits(high=WRITE_BUFFER)
         self.last_read = self.gateway.loop.time()
         self.gateway.connections.add(self)
@@ -182,6 +190,8 @@ class ClientConnection(asyncio.Protocol):
         if self._parsed is None:
             self._parsed = head, len(headers) + 2
         self.exchange = Exchange(self, head)
+        if self.for_relay:
+            self.exchange.id = head.believe() or self.exchange.id
         if refusal is not None:
             self._deaf = True
             self.exchange.refuse(refusal, close=True)
@@ -274,7 +284,7 @@ class ClientConnection(asyncio.Protocol):
         """Clients send the same head again and again but for the body's length: the bytes before and behind its digits
         are kept, with what the parser has made of them."""
         end = data.find(b"\r\n\r\n") + 4
-        if not 4 <= end <= LEARNT_BYTES or self._deaf or head.length is None or not head.keep_alive:
+        if not 4 <= end <= LEARNT_BYTES or self._deaf or head.length is None or not head.keep_alive or self.for_relay:
             return
         found = _LENGTH.search(data, 0, end)
         if found and head.route and head.route.kind == "engine" and data.count(b"\n", 0, end) == lines:

@@ -47,9 +47,10 @@ class Refusal(Exception):
         self.param = param
         self.retry_after = retry_after
         self.until = until
+        self.elsewhere: list[dict[str, Any]] | None = None  # places of the fleet that have what is wanted
 
     def body(self, request_id: str) -> dict[str, Any]:
-        error = {
+        error: dict[str, Any] = {
             "message": self.message,
             "type": TYPES.get(self.status, "server_error"),
             "param": self.param,
@@ -58,6 +59,8 @@ class Refusal(Exception):
         }
         if self.until is not None:
             error["until"] = moment(self.until)
+        if self.elsewhere:
+            error["elsewhere"] = self.elsewhere
         return {"error": error}
 
 

@@ -11,11 +11,12 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from agent.core import routing
-from agent.core.admission import ends_at
+from agent.core.admission import Admission, ends_at
+from agent.core.directory import Place
 from agent.gateway import body as bodies
-from agent.gateway import own_answers, websocket
+from agent.gateway import elsewhere, own_answers, relay, websocket
 from agent.gateway.errors import Refusal
-from agent.gateway.reply import SWALLOW_BYTES, Reply, refusal_of
+from agent.gateway.reply import SWALLOW_BYTES, Reply
 from agent.gateway.request import RequestHead
 from agent.gateway.table import Endpoint
 from agent.gateway.upstream import Upstream
@@ -132,7 +133,7 @@ class Exchange(Reply):
             found = self._scanner.finish() if self._scanner is not None else bodies.find(kind, data)
             if not self._route(found) or self.endpoint is None:
                 return
-            if found.model != self.endpoint.model:
+            if found.model != self.endpoint.model and not self.places:
                 data = bodies.rewrite(kind, found, self.endpoint.model, data)
         except Refusal as refusal:
             self.refuse(refusal)
@@ -172,7 +173,8 @@ class Exchange(Reply):
     def client_gone(self) -> None:
         """In whatever phase: the engine's work for it ends at once, unless it is to be let alone."""
         upstream = self.upstream
-        if self.gateway.absorbs and upstream is not None and self.request_complete and not self._opening:
+        absorbs = self.gateway.absorbs and not self.places  # else the node that serves it does, by its own setting
+        if absorbs and upstream is not None and self.request_complete and not self._opening:
             self.unheard = True
             self.connection.paused = upstream.straight = False
             self.resume_engine()
@@ -205,7 +207,7 @@ class Exchange(Reply):
         begun = bytes(self._buffer)
         before = len(begun)
         self._buffer.clear()
-        if found.model != self.endpoint.model:
+        if found.model != self.endpoint.model and not self.places:
             begun = bodies.rewrite(self.head.content_type, found, self.endpoint.model, begun)
         length = self.head.length
         self._connect(begun, None if length is None else length + len(begun) - before)
@@ -224,8 +226,7 @@ class Exchange(Reply):
             self.refuse(full)
             return False
         if view is None:
-            self.refuse(refusal_of(route.admission, "model" if route.admission.code == "model_not_found" else None))
-            return False
+            return self._elsewhere(found.model, named, route.admission)
         self.endpoint = gateway.table.endpoints.get(view.name)
         if self.endpoint is None or view.serving is None:
             self.refuse(Refusal(503, "model_failed", f"Channel {view.name} cannot be reached just now.", retry_after=5))
@@ -237,6 +238,24 @@ class Exchange(Reply):
         gateway.admitted(self)
         return True
 
+    def _elsewhere(self, model: str | None, named: str | None, admission: Admission) -> bool:
+        """No channel of this node: another node, where requests are relayed, or the refusal, which says where."""
+        gateway, key = self.gateway, self.key
+        assert key is not None
+        verdict = elsewhere.instead(gateway, key, model, named, admission, self.connection.for_relay)
+        if not verdict.places or gateway.relays is None or gateway.relays.client is None:
+            self.refuse(verdict.refusal)
+            return False
+        self.places = verdict.places
+        self.goes_to(verdict.places[0])
+        gateway.relaying.add(self)
+        return True
+
+    def goes_to(self, place: Place) -> None:
+        """The node that is asked now. It is sent the model as the client has spelled it, and finds the channel itself."""
+        self.channel, self.model = place.label, place.model
+        self.endpoint = relay.endpoint(self, place)
+
     # the engine
 
     def _open_websocket(self) -> None:
@@ -247,12 +266,12 @@ class Exchange(Reply):
         if not self._route(found) or self.endpoint is None:
             return
         names: frozenset[str] = frozenset()
-        if self.key is not None:
+        if self.key is not None and not self.places:
             view, now = gateway.table.views[self.channel], gateway.clock.now_ms()
             names = routing.names_of(view, self.key.caller, now)
         self._frames = websocket.ClientFrames(names, self.endpoint.model)
         query = head.query
-        if found.model is not None and found.model != self.endpoint.model:
+        if found.model is not None and found.model != self.endpoint.model and not self.places:
             query = websocket.with_model(query, self.endpoint.model)
         ours = b"X-Request-Id: %b\r\n\r\n" % self.id.encode()
         line = b"GET %b%b HTTP/1.1\r\n" % (head.route.path, query)
@@ -293,6 +312,9 @@ class Exchange(Reply):
     def _dial_with(self, pending: list[bytes]) -> None:
         assert self.endpoint is not None
         self._pending = pending
+        if self.places:
+            self._connecting = self.gateway.loop.create_task(self._dial_nodes())
+            return
         self.upstream = Upstream(self)
         self._connecting = self.gateway.loop.create_task(self._dial(self.endpoint, self.upstream))
 
@@ -313,6 +335,13 @@ class Exchange(Reply):
                     return
             await asyncio.sleep(pause)
             pause = min(2 * pause, 0.1)
+
+    async def _dial_nodes(self) -> None:
+        relays = self.gateway.relays
+        context = relays.client if relays is not None else None
+        if context is None or not await relay.dial(self, self.places, context):
+            self._connecting = None
+            self.engine_unreachable(503)
 
     def _not_reached(self, err: Exception) -> None:
         self._connecting = None

@@ -63,6 +63,12 @@ def parse_head(head: bytes) -> AnswerHead:
     return answer
 
 
+def gateways_own(head: bytes) -> list[bytes]:
+    """Of a head that another gateway of the fleet has written: the lines of its own that clients are to have."""
+    lines = (line for line in head.split(b"\r\n")[1:] if _LINE.fullmatch(line))
+    return [line + b"\r\n" for line in lines if line[:12].lower() == b"x-slotserve-" and line[:17].lower() != _NODE]
+
+
 def _line(line: bytes) -> tuple[str, bytes]:
     """What a header line is to the gateway. Most come again and again, and are known by sight then."""
     if _LINE.fullmatch(line) is None:
@@ -95,6 +101,7 @@ _TRAILER = re.compile(_FIELD + rb"\r\n")
 _SIZE = re.compile(rb"([0-9A-Fa-f]{1,16})(?:[ \t]*;" + _TEXT + rb")?\r\n")
 _OURS = frozenset((b"x-request-id", b"x-accel-buffering", b"server"))
 _OURS_BEGIN = (b"x-slotserve-", b"access-control-")
+_NODE = b"x-slotserve-node:"  # said by the one that relays
 
 
 EVENT_END = b"\n\n\r\n"  # and its chunk's

@@ -16,6 +16,8 @@ agent -> gateway
                                                   what runs in the other gateway processes together, and how many there are;
                                                   where there are several, and once when there no longer are
     {"type": "figures", "text": str}              the agent's part of /metrics, whole; forgotten when the agent is away
+    {"type": "directory", "as_of_ms": null | int, "places": [PLACE]}    what other nodes serve, whole; as of when, where the
+                                                  controller is not reached since
     {"type": "usage_taken", "ids": [str]}                  usage rows the agent has written down
 
 gateway -> agent
@@ -26,6 +28,9 @@ gateway -> agent
     {"type": "usage", "fields": [str], "rows": [[...]]}    as protos UsageRow, kept until taken
 
 CALLERS = {name: [[user, key, int]]}                       running requests; 0: waits for a place
+
+PLACE = {"node", "channel", "url", "relay", "model", "preset": null | str, "ready": bool, "from_ms": int,
+         "until_ms": int (0: not known), "windows": [{"kind", "holder_id", "participant_ids", "start", "end"}]}
 
 CHANNEL = {"name": str,
     "open": bool,                     false: draining, stopping, freeing; nothing new is let in
@@ -41,6 +46,6 @@ CHANNEL = {"name": str,
                "reservation_id", "prepares_for": int | null,
                "access": null | {"reservation_id", "kind", "holder_id", "participant_ids", "holder_name", "start", "end"}}]}
 
-The same table and keys are in `<state>/gateway/table.json` and `keys.json` (0600, written whole), so that a gateway that
-starts while the agent is away serves from them.
+The same table, keys and directory are in `<state>/gateway` (table.json, keys.json, directory.json; 0600, written whole),
+so that a gateway that starts while the agent is away serves from them.
 """

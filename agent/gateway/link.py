@@ -22,7 +22,7 @@ _BAD = (TableError, KeyError, TypeError, ValueError)
 
 def load_saved(gateway: Gateway, state_dir: Path) -> None:
     """The table and keys that the agent saved last; what cannot be read is said and left out."""
-    for name in ("table.json", "keys.json"):
+    for name in ("table.json", "keys.json", "directory.json"):
         path = state_dir / "gateway" / name
         try:
             gateway.take(json.loads(path.read_bytes()))

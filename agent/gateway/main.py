@@ -31,6 +31,7 @@ from agent.gateway.journal import Journal
 from agent.gateway.link import keep_linked, load_saved
 from agent.gateway.listen import BACKLOG, ListenError, bind, handed_over, notice_the_gone
 from agent.gateway.open_files import raise_limit
+from agent.gateway.relay import RelayDoor, Relays
 from agent.gateway.reply import CUT_SECONDS
 from agent.gateway.server import Gateway
 from agent.gateway.tls import HANDSHAKE_SECONDS, SHUTDOWN_SECONDS, Tls, TlsError
@@ -38,11 +39,13 @@ from agent.settings import AgentSettings, NodeFileError, read_node_file
 from agent.systemd import feed_watchdog
 
 log = logging.getLogger(__name__)
+SETTINGS = {"metrics=": "SLOTSERVE_METRICS_ADDRESS", "relay=": "gateway.relay_listen"}
 LINGER_SECONDS = 3600.0
 HAND_OVER_SECONDS = 2.0  # at the end, for the agent to take the last usage rows
 LINK_SECONDS = 0.5  # at the start, for the agent to answer
 SYSTEMD = "systemd"  # what sockets that it made are called here: where there are some, it says where to listen
 METRICS = "metrics="  # in front of the address that is for metrics alone
+RELAY = "relay="  # in front of the one that is for other nodes' gateways
 
 
 def run(settings: AgentSettings, listen: Sequence[str] | None = None) -> int:
@@ -55,7 +58,8 @@ def run(settings: AgentSettings, listen: Sequence[str] | None = None) -> int:
         given = handed_over()
         before = take_over(settings.run_dir)
         mode = int(node.gateway.socket_mode, 8)
-        sockets = _sockets(listen or node.gateway.listen, settings.metrics_address, given, before, mode)
+        apart = {METRICS: settings.metrics_address, RELAY: node.gateway.relay_listen}
+        sockets = _sockets(listen or node.gateway.listen, apart, given, before, mode)
     except (NodeFileError, ListenError, TlsError) as err:
         if before is not None:
             before.close()
@@ -89,6 +93,7 @@ async def serve(
     """Serves on listening sockets (by address) until it is told to stop. `board`: this is a worker."""
     loop = asyncio.get_running_loop()
     state_dir, run_dir = settings.agent_state_dir, settings.run_dir
+    relays = Relays(state_dir)
     gateway = Gateway(
         loop,
         node=node,
@@ -101,6 +106,7 @@ async def serve(
         board=board,
         cors=Cors(settings.gateway_cors_origins),
         absorbs=settings.gateway_absorb_aborts,
+        relays=relays if settings.gateway_relay else None,
     )
     load_saved(gateway, state_dir)
     gateway.usage_folder = state_dir / "gateway"
@@ -109,14 +115,22 @@ async def serve(
     link = loop.create_task(keep_linked(gateway, run_dir / "agent.sock"))
     await _wait(gateway.agent_tried, LINK_SECONDS)  # a barrier under way must know of us before anybody is let in
     end = _End(loop)
-    servers = []
+    servers: list[asyncio.AbstractServer | RelayDoor] = []
+    watch = [loop.create_task(tls.watch())] if tls is not None else []
+    if settings.gateway_relay:
+        relays.look()
+        watch.append(loop.create_task(relays.watch()))
     for name, each in sockets.items():
-        if name.startswith(METRICS):
+        if name.startswith(RELAY):
+            notice_the_gone(each)
+            door = RelayDoor(relays, gateway.relay_connection, each)
+            servers.append(door)
+            watch.append(loop.create_task(door.watch()))
+        elif name.startswith(METRICS):
             servers.append(await _server(loop, gateway.metrics_connection, each, None))
         else:
             servers.append(await _server(loop, gateway.connection, each, tls))
         log.info("gateway listens address=%s", each.getsockname())
-    watch = [loop.create_task(tls.watch())] if tls is not None else []
     gc.freeze()  # what is there now stays; requests leave few cycles, so they are looked for seldom
     gc.set_threshold(20_000, 20, 50)
     offer = None
@@ -181,7 +195,11 @@ class _End:
 
 
 def _sockets(
-    listen: Sequence[str], metrics: str | None, given: list[socket.socket], before: Predecessor | None, mode: int
+    listen: Sequence[str],
+    apart: Mapping[str, str | None],
+    given: list[socket.socket],
+    before: Predecessor | None,
+    mode: int,
 ) -> dict[str, socket.socket]:
     """The listening sockets by address: systemd's, a predecessor's, or new ones. Raises ListenError."""
 
@@ -194,8 +212,9 @@ def _sockets(
         sockets = {f"{SYSTEMD}{number}": each for number, each in enumerate(given)}
     else:
         sockets = {address: one(address, address, "gateway.listen") for address in listen}
-    if metrics:
-        sockets[METRICS + metrics] = one(METRICS + metrics, metrics, "SLOTSERVE_METRICS_ADDRESS")
+    for kind, address in apart.items():
+        if address:
+            sockets[kind + address] = one(kind + address, address, SETTINGS[kind])
     return sockets
 
 

@@ -6,7 +6,8 @@ import ipaddress
 from typing import TYPE_CHECKING
 
 from agent.core import routing
-from agent.gateway import routes
+from agent.core.admission import Admission
+from agent.gateway import elsewhere, routes
 from agent.gateway.errors import Refusal, encode
 
 if TYPE_CHECKING:
@@ -25,17 +26,20 @@ def door(exchange: Reply) -> Refusal | None:
     if exchange.connection.for_metrics and (route is None or route.kind != "metrics"):
         return Refusal(404, "not_found", "Here is only /metrics.")
     if exchange.key is None and not exchange.connection.for_metrics:
-        if head.key and not gateway.keys.known:
+        presented = head.key or exchange.connection.for_relay
+        if presented and not gateway.keys.known:
             return Refusal(
                 503, "not_ready", "This gateway does not know any keys yet; try again shortly.", retry_after=5
             )
-        said = "The API key is unknown, expired or revoked" if head.key else "An API key is needed"
+        said = "The API key is unknown, expired or revoked" if presented else "An API key is needed"
         return Refusal(401, "invalid_api_key", f"{said}: send 'Authorization: Bearer sk-ss-…' or 'x-api-key'.")
     if route is None:
         path = head.target.partition(b"?")[0][:200]
         meant = routes.meant(path)
         hint = f"did you mean {meant!r}?" if meant else "the API begins at /v1/."
         return Refusal(404, "not_found", f"There is no {path.decode('latin-1')!r} here; {hint}")
+    if exchange.connection.for_relay and route.kind not in ("engine", "realtime"):
+        return Refusal(404, "not_found", "Only requests to engines are relayed from node to node.")
     if head.method not in routes.allowed(route):
         said = " or ".join(m.decode() for m in routes.allowed(route))
         return Refusal(405, "method_not_allowed", f"{head.method.decode()} is not possible here; use {said}.")
@@ -69,14 +73,19 @@ def models(exchange: Reply) -> tuple[int, bytes, bytes]:
     views = [v for v in gateway.table.order if named is None or v.name == named]
     if named is not None and not views:
         return _error(exchange, Refusal(404, "channel_not_found", f"There is no channel {named!r} on this node."))
-    items = routing.models(views, key.caller, gateway.clock.now_ms())
+    now = gateway.clock.now_ms()
+    items = routing.models(views, key.caller, now)
+    if gateway.relays is not None and named is None:
+        auto = items.pop()
+        items += [*elsewhere.models(gateway.directory, key.caller, now, [i["id"] for i in items]), auto]
     if route.kind == "models":
         return 200, JSON, encode({"object": "list", "data": items})
     item = next((i for i in items if i["id"] == route.name), None)
     if item is None:
         there = ", ".join(i["id"] for i in items)
         message = f"The model {route.name!r} is not served here. What there is for you now: {there}."
-        return _error(exchange, Refusal(404, "model_not_found", message, param="model"))
+        missing = Admission("refuse", 404, elsewhere.UNKNOWN, message)
+        return _error(exchange, elsewhere.instead(gateway, key, route.name, named, missing, False).refusal)
     return 200, JSON, encode(item)
 
 
@@ -92,7 +101,7 @@ def metrics(exchange: Reply) -> tuple[int, bytes, bytes]:
 def may_see_metrics(exchange: Reply) -> bool:
     """Administrators' keys, and whoever calls from the node itself (not through a proxy on it); everybody at the address
     that is for them alone, and then nobody elsewhere."""
-    if exchange.head.method not in (b"GET", b"HEAD"):
+    if exchange.head.method not in (b"GET", b"HEAD") or exchange.connection.for_relay:
         return False
     if exchange.gateway.metrics_apart:
         return exchange.connection.for_metrics

@@ -11,7 +11,8 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from agent.core.admission import Admission, admit
-from agent.gateway import errors, own_answers
+from agent.core.directory import Place
+from agent.gateway import elsewhere, errors, own_answers
 from agent.gateway.errors import Refusal
 from agent.gateway.keys import Key
 from agent.gateway.request import RequestHead
@@ -52,6 +53,7 @@ class Reply:
         "id",
         "key",
         "model",
+        "places",
         "request_complete",
         "status",
         "unheard",
@@ -70,6 +72,7 @@ class Reply:
         self.model = ""
         self.endpoint: Endpoint | None = None
         self.fallback = False
+        self.places: tuple[Place, ...] = ()  # other nodes that it is relayed to, the one that is asked first
         self.ends_in: int | None = None
         self.upstream: Upstream | None = None
         self.answer: Answer | None = None
@@ -106,7 +109,8 @@ class Reply:
         assert refusal is not None
         self._close = self._close or close or not self.request_complete
         self.status = refusal.status
-        extra = b"X-SlotServe-Channel: " + self.channel.encode() + b"\r\n" if self.channel else b""
+        named = self.channel and not self.places
+        extra = b"X-SlotServe-Channel: " + self.channel.encode() + b"\r\n" if named else b""
         extra += self._for_page()
         if refusal.status == 405 and self.head.route is not None:
             extra += b"Allow: " + b", ".join(own_answers.allowed(self.head.route)) + b"\r\n"
@@ -152,6 +156,9 @@ class Reply:
     def engine_unreachable(self, status: int) -> None:
         """Refused the connection, or closed it without an answer: the table says why, else that it does not answer."""
         if self.done:
+            return
+        if self.places:
+            self.refuse(elsewhere.unreachable(self.places), close=True)
             return
         view = self.gateway.table.views.get(self.channel)
         if view is not None and self.key is not None:

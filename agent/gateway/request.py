@@ -14,8 +14,9 @@ from agent.gateway.errors import Refusal, bad_request
 
 HEAD_LIMIT = 32 * 1024
 _HOST = re.compile(rb"[A-Za-z0-9._~!$&'()*+,;=%\[\]:-]*")
+_HASH, _ID = re.compile(rb"[0-9a-f]{64}"), re.compile(rb"[A-Za-z0-9_-]{1,80}")
 _DROP, _HOST_HEADER, _LENGTH, _CODING, _AUTHORIZATION, _X_API_KEY, _CONNECTION, _CHANNEL, _EXPECT, _TYPE = range(10)
-_FORWARDED, _UPGRADE, _ORIGIN, _ENCODING, _ASKED, _ASKED_HEADERS = range(10, 16)
+_FORWARDED, _UPGRADE, _ORIGIN, _ENCODING, _ASKED, _ASKED_HEADERS, _RELAY, _REQUEST_ID = range(10, 18)
 _SPECIAL = {
     b"host": _HOST_HEADER,
     b"content-length": _LENGTH,
@@ -33,6 +34,8 @@ _SPECIAL = {
     b"content-encoding": _ENCODING,
     b"access-control-request-method": _ASKED,
     b"access-control-request-headers": _ASKED_HEADERS,
+    b"x-slotserve-relay": _RELAY,
+    b"x-request-id": _REQUEST_ID,
 } | dict.fromkeys(
     (
         b"keep-alive",
@@ -44,7 +47,7 @@ _SPECIAL = {
         b"sec-websocket-extensions",  # messages that are compressed could not be read
         b"accept-encoding",
         b"cookie",
-        b"x-request-id",
+        b"x-slotserve-node",
         b"x-slotserve-model",
         b"x-slotserve-fallback",
         b"x-slotserve-ends-in",
@@ -56,7 +59,8 @@ _SPECIAL = {
 @dataclass(slots=True)
 class RequestHead:
     """A head that may go on. `length` None and not `chunked`: no body. `websocket`: it asks for one. `asked_headers`: of
-    a browser that asks whether a page may call (CORS), None where it does not. `encoded`: the body is compressed."""
+    a browser that asks whether a page may call (CORS), None where it does not. `encoded`: the body is compressed.
+    `relay`, `request_id`: what another node's gateway says of the request; believed of nobody else (see `believe`)."""
 
     method: bytes
     target: bytes
@@ -78,6 +82,8 @@ class RequestHead:
     origin: bytes | None = None
     asked_headers: bytes | None = None
     encoded: bool = False
+    relay: bytes = b""
+    request_id: bytes = b""
     _key_hash: str | None = None
     _onward: bytes | None = None
 
@@ -87,6 +93,12 @@ class RequestHead:
         if self._key_hash is None:
             self._key_hash = keys.hash_of(key) if (key := self.key) else ""
         return self._key_hash
+
+    def believe(self) -> str:
+        """The request comes from another node's gateway: the key's hash is as it says, and so is the id that this returns
+        ("" where it is none)."""
+        self._key_hash = self.relay.decode() if _HASH.fullmatch(self.relay) else ""
+        return self.request_id.decode() if _ID.fullmatch(self.request_id) else ""
 
     @property
     def onward(self) -> bytes:
@@ -164,6 +176,10 @@ def read(
             head.asked_headers = head.asked_headers or b""
         elif kind == _ASKED_HEADERS:
             head.asked_headers = value.strip()
+        elif kind == _REQUEST_ID:
+            head.request_id = value.strip()
+        elif kind == _RELAY:
+            head.relay = value.strip()
     head.websocket = head.websocket and upgrade == b"websocket" and method == b"GET" and version == "1.1"
     if hop:
         head.passed = [x for x in head.passed if x.partition(b":")[0].lower() not in hop]

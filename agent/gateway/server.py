@@ -18,6 +18,7 @@ from typing import Any
 
 from agent.core import routing
 from agent.core.admission import may_use
+from agent.core.directory import Directory
 from agent.core.types import access_at, step_at
 from agent.gateway import tokens
 from agent.gateway.access_log import AccessLog
@@ -25,10 +26,12 @@ from agent.gateway.board import Board
 from agent.gateway.clock import Clock
 from agent.gateway.connection import ClientConnection
 from agent.gateway.cors import Cors
+from agent.gateway.elsewhere import read as read_directory
 from agent.gateway.errors import Refusal
 from agent.gateway.keys import Key, Keys
 from agent.gateway.limits import Limits
 from agent.gateway.metrics import Metrics
+from agent.gateway.relay import Relays
 from agent.gateway.reply import Reply
 from agent.gateway.table import Table, read
 from agent.gateway.usage import FIELDS, Usage
@@ -62,6 +65,7 @@ class Gateway:
         board: Board | None = None,
         cors: Cors | None = None,
         absorbs: bool = False,
+        relays: Relays | None = None,
     ) -> None:
         self.loop = loop
         self.cors = cors or Cors()
@@ -72,6 +76,9 @@ class Gateway:
         self.absorbs = absorbs  # what a client breaks off goes on at the engine
         self.metrics_apart = metrics_apart  # /metrics has an address of its own
         self.table = Table()
+        self.directory = Directory()  # of the other nodes; looked into only for what is not served here
+        self.relays = relays  # None: nothing is relayed to other nodes
+        self.relaying: set[Reply] = set()  # requests that run on other nodes
         self.keys = Keys()
         self.clock = Clock()
         self.usage = Usage()
@@ -92,6 +99,7 @@ class Gateway:
         self._access_log = access_log or AccessLog()
         self._answers: list[tuple[str, str, list[bytes]]] = []  # that have ended, and whose tokens are to be read
         self._ids = count(1)
+        self._turns = count()
         self._id_prefix = f"req_{secrets.token_hex(8)}"
         self._report_due = False
         self._expiring = False
@@ -112,6 +120,13 @@ class Gateway:
     def metrics_connection(self) -> ClientConnection:
         """The same for the address of /metrics, where nothing else is to be had."""
         return ClientConnection(self, for_metrics=True)
+
+    def relay_connection(self) -> ClientConnection:
+        """The same for the address of other nodes' gateways."""
+        return ClientConnection(self, for_relay=True)
+
+    def next_turn(self) -> int:
+        return next(self._turns)
 
     def metrics_text(self) -> str:
         """Of all workers."""
@@ -166,6 +181,9 @@ class Gateway:
         duration = monotonic() - exchange.begun
         at_ms = self.clock.now_ms() - int(duration * 1000)
         channel, answer = exchange.channel, exchange.answer
+        if exchange.places:  # counted where it is served
+            self.relaying.discard(exchange)
+            channel, outcome = "", "relayed" if exchange.answer is not None and outcome != "client_gone" else outcome
         self.metrics.count(
             channel, outcome, exchange.status, exchange.first_byte, exchange.bytes_in, exchange.bytes_out
         )
@@ -218,6 +236,8 @@ class Gateway:
         elif kind == "others":
             self.limits.others(message["callers"], int(message["gateways"]))
             self.in_flight_elsewhere = {str(c): int(n) for c, n in message["channels"].items()}
+        elif kind == "directory":
+            self.directory = read_directory(message, self.node)
         elif kind == "figures":
             self.metrics.of_agent = str(message["text"])
         elif kind == "usage_taken":
@@ -254,7 +274,7 @@ class Gateway:
     def cut_all(self) -> None:
         """This process ends: what still runs is told."""
         refusal = Refusal(503, "restarting", "This gateway process is being replaced; try again.", retry_after=1)
-        for running in self._running.values():
+        for running in (*self._running.values(), self.relaying):
             for exchange in tuple(running):
                 exchange.cut(refusal)
 
@@ -398,6 +418,6 @@ class Gateway:
             self._swept = now
             for connection in tuple(self.connections):
                 connection.check_idle(now)
-            for running in self._running.values():
+            for running in (*self._running.values(), self.relaying):
                 for exchange in tuple(running):
                     exchange.check_engine(now)

@@ -7,7 +7,17 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal
 
-from agent.gateway.framing import EVENT_END, HEAD_LIMIT, ONE_CHUNK, SHORT, AnswerHead, Chunks, FramingError, parse_head
+from agent.gateway.framing import (
+    EVENT_END,
+    HEAD_LIMIT,
+    ONE_CHUNK,
+    SHORT,
+    AnswerHead,
+    Chunks,
+    FramingError,
+    gateways_own,
+    parse_head,
+)
 from agent.gateway.tokens import LET, PIECES
 from agent.gateway.websocket import Frames
 
@@ -181,6 +191,8 @@ class Upstream(asyncio.Protocol):
                 self._head = data
                 return
             head = parse_head(data[:end])
+            if exchange.places:  # the headers of another gateway are no engine's
+                head.lines += gateways_own(data[:end])
             data = data[end + 4 :]
             if head.status == 101 and not exchange.head.websocket:
                 raise FramingError("an upgrade that nobody asked for")

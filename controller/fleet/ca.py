@@ -11,6 +11,7 @@ follows.
 from __future__ import annotations
 
 import datetime
+import hashlib
 import ipaddress
 import os
 import secrets
@@ -109,7 +110,7 @@ class CertificateAuthority:
                 [(NameOID.COMMON_NAME, "slotserve controller")],
                 private.public_key(),
                 SERVER_LIFE,
-                ExtendedKeyUsageOID.SERVER_AUTH,
+                [ExtendedKeyUsageOID.SERVER_AUTH],
                 names,
             )
             write_private(key, _key_pem(private))
@@ -126,14 +127,15 @@ class CertificateAuthority:
         public = checked_request(csr_pem)
         enrolment = enrolment or secrets.token_hex(16)
         subject = [(NameOID.COMMON_NAME, node), (NameOID.SERIAL_NUMBER, enrolment)]
-        certificate = self._sign(subject, public, self._client_life, ExtendedKeyUsageOID.CLIENT_AUTH, [])
+        usages = [ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH]
+        certificate = self._sign(subject, public, self._client_life, usages, [x509.DNSName(relay_name(node))])
         return Issued(certificate.public_bytes(serialization.Encoding.PEM).decode(), enrolment)
 
     def controller_pair(self) -> tuple[bytes, bytes]:
         """(private key, certificate) in PEM with which this controller shows itself to another one of its database."""
         private = ec.generate_private_key(ec.SECP256R1())
         subject = [(NameOID.ORGANIZATION_NAME, CONTROLLERS), (NameOID.COMMON_NAME, socket.gethostname())]
-        certificate = self._sign(subject, private.public_key(), CONTROLLER_LIFE, ExtendedKeyUsageOID.CLIENT_AUTH, [])
+        certificate = self._sign(subject, private.public_key(), CONTROLLER_LIFE, [ExtendedKeyUsageOID.CLIENT_AUTH], [])
         return _key_pem(private), certificate.public_bytes(serialization.Encoding.PEM)
 
     def _still_good(self, certificate: x509.Certificate) -> bool:
@@ -149,7 +151,7 @@ class CertificateAuthority:
         subject: list[tuple[x509.ObjectIdentifier, str]],
         public: ec.EllipticCurvePublicKey,
         life: datetime.timedelta,
-        usage: x509.ObjectIdentifier,
+        usages: list[x509.ObjectIdentifier],
         names: list[x509.GeneralName],
     ) -> x509.Certificate:
         held = self._held()
@@ -162,7 +164,7 @@ class CertificateAuthority:
             .not_valid_before(_now() - SKEW)
             .not_valid_after(_now() + life)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-            .add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
+            .add_extension(x509.ExtendedKeyUsage(usages), critical=False)
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
             .add_extension(
                 x509.AuthorityKeyIdentifier.from_issuer_public_key(held.key.public_key()),
@@ -251,6 +253,21 @@ def load_key(path: Path) -> ec.EllipticCurvePrivateKey:
 def ca_id(certificate: x509.Certificate) -> str:
     """What a CA is known by: the sha256 of its certificate, hex."""
     return certificate.fingerprint(hashes.SHA256()).hex()
+
+
+def relay_name(node: str) -> str:
+    """What a node's certificate is made out to, for the gateways of other nodes that dial it (agent/gateway/relay.py looks
+    for it). No host is called so, and a certificate that says it stands for none: not for this controller's either."""
+    return f"{hashlib.sha256(node.encode()).hexdigest()[:40]}.node.slotserve.invalid"
+
+
+def serves_nodes(certificate: x509.Certificate, node: str) -> bool:
+    """Whether other nodes' gateways take a node's certificate (those made by earlier versions: no)."""
+    try:
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return False
+    return relay_name(node) in names.get_values_for_type(x509.DNSName)
 
 
 def issued_by(certificate: x509.Certificate, ca: x509.Certificate) -> bool:

@@ -91,6 +91,7 @@ class LiveNode:
     refusal: str = ""
     turned_away: str = ""  # why it may not connect though its certificate is good (its version), in words
     gateway_urls: tuple[str, ...] = ()
+    relay_address: str = ""  # what other nodes' gateways dial; empty: it takes no relays
     channels: dict[str, LiveChannel] = field(default_factory=dict)  # by name; replaced, never changed in place
     gpus: tuple[LiveGpu, ...] = ()
     gpu_problem: str = ""  # why declared GPUs cannot be seen

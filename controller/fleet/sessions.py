@@ -27,6 +27,7 @@ class Session:
         self.states: dict[str, Doing] = {}  # likewise, by channel
         self.trusts: tuple[str, ...] = ()  # CAs, by their ids
         self.certificate: dict[str, Any] = {}  # of the stream: {issuer, ends_at}
+        self.renew = False  # its certificate is not good for what the node wants to do with it
         self.ended = asyncio.Event()
         self.why_ended = ""
         self._due: deque[tuple[str, Make]] = deque()

@@ -45,7 +45,7 @@ class Trusts:
         if not session.trusts:
             return None  # an agent older than this
         trusted = self._ca.trusted_ids()
-        renew = session.certificate.get("issuer") != trusted[0]
+        renew = session.renew or session.certificate.get("issuer") != trusted[0]
         if set(session.trusts) == set(trusted) and not renew:
             return None
         return fleet_pb2.Trust(ca_pem=self._ca.certificate_pem(), renew=renew)

@@ -1,0 +1,186 @@
+"""Requests between the gateways of a fleet: mutual TLS with the nodes' own certificates, one connection a request.
+
+A node that is given an address for it (`relay_listen`) takes requests from other nodes there, and nothing else: who has
+no certificate of a node does not get in. The caller's key comes as its hash, which the node looks up in its own table,
+so that it decides itself; the request's id is kept. What comes in here never goes out again.
+
+The name that a node's certificate is checked for is made from the node's name, for node names are no host names.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import os
+import socket
+import ssl
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from agent.core.directory import Place
+from agent.errors import NotEnrolled
+from agent.gateway.table import Endpoint, header_text
+from agent.gateway.upstream import Upstream
+from agent.state import IDENTITY, Identity, State
+
+if TYPE_CHECKING:
+    from agent.gateway.connection import ClientConnection
+    from agent.gateway.exchange import Exchange
+
+log = logging.getLogger(__name__)
+CONNECT_SECONDS = 5.0
+LOOK_SECONDS = 5.0
+BACKLOG = 2048
+KEY_HEADER = b"X-SlotServe-Relay"
+
+
+def tls_name(node: str) -> str:
+    """What the certificate of a node is made out to, beside the node's own name (controller/fleet/ca.py makes it)."""
+    return f"{hashlib.sha256(node.encode()).hexdigest()[:40]}.node.slotserve.invalid"
+
+
+class Relays:
+    """`client`: how other nodes are dialled, None while this node has no certificate. `look` reads it again where it has
+    changed."""
+
+    def __init__(self, state_dir: Path) -> None:
+        self._state_dir = state_dir
+        self._seen: object = ()
+        self.client: ssl.SSLContext | None = None
+        self.server: ssl.SSLContext | None = None
+
+    def look(self) -> bool:
+        """Whether both are others now."""
+        try:
+            stat = (self._state_dir / IDENTITY).stat()
+            seen: object = (stat.st_mtime_ns, stat.st_size, stat.st_ino)
+        except OSError:
+            seen = None
+        if seen == self._seen:
+            return False
+        self._seen = seen
+        try:
+            identity = State(self._state_dir).identity()
+            self.client, self.server = _context(identity, True), _context(identity, False)
+        except (NotEnrolled, OSError, ValueError) as err:
+            log.warning("no relays between nodes: %s", err)
+            return False
+        return True
+
+    async def watch(self) -> None:
+        while True:
+            self.look()
+            await asyncio.sleep(LOOK_SECONDS)
+
+
+class RelayDoor:
+    """The listening side. A new certificate, or another authority to trust, is a new server on the same socket."""
+
+    def __init__(self, relays: Relays, factory: Callable[[], ClientConnection], listening: socket.socket) -> None:
+        self._relays, self._factory, self._listening = relays, factory, listening
+        self._server: asyncio.AbstractServer | None = None
+        self._context: ssl.SSLContext | None = None
+        self._closed = False
+
+    async def watch(self) -> None:
+        """Serves, until closed or cancelled."""
+        try:
+            while not self._closed:
+                self._relays.look()
+                if self._relays.server is not self._context:
+                    await self._renew()
+                await asyncio.sleep(LOOK_SECONDS if self._context else 0.5)
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        self._closed = True
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+
+    async def _renew(self) -> None:
+        self._context = self._relays.server
+        assert self._context is not None
+        before, loop = self._server, asyncio.get_running_loop()
+        fresh = await loop.create_server(
+            self._factory,
+            sock=self._listening.dup(),
+            backlog=BACKLOG,
+            ssl=self._context,
+            ssl_handshake_timeout=CONNECT_SECONDS,
+            ssl_shutdown_timeout=1.0,
+        )
+        self._server = fresh
+        if before is not None:
+            before.close()
+        if self._closed:
+            fresh.close()
+        log.info("relays are taken address=%s", self._listening.getsockname())
+
+
+def peer_node(transport: Any) -> str | None:
+    """The node whose certificate a connection has shown; None: it is no node's (a controller's is of our CA as well)."""
+    certificate = transport.get_extra_info("peercert") or {}
+    subject = {name: value for part in certificate.get("subject", ()) for name, value in part}
+    if "organizationName" in subject or not subject.get("serialNumber"):
+        return None
+    return subject.get("commonName")
+
+
+def endpoint(exchange: Exchange, place: Place) -> Endpoint:
+    """What a relayed request is sent as: as it came, with the hash of its key in the key's place."""
+    head = b"Host: relay.slotserve\r\n%b: %b\r\n" % (KEY_HEADER, exchange.head.key_hash.encode())
+    return Endpoint(
+        socket=None,
+        host="",
+        port=0,
+        model=place.model,
+        request_head=head + b"Connection: close\r\n",
+        upgrade_head=head + b"Connection: Upgrade\r\nUpgrade: websocket\r\n",
+        answer_head=f"X-SlotServe-Node: {header_text(place.node)}\r\n".encode(),
+    )
+
+
+async def dial(exchange: Exchange, places: tuple[Place, ...], context: ssl.SSLContext) -> tuple[Place, Upstream] | None:
+    """The first of the places that lets us in, with the connection to it; None: none does."""
+    loop = exchange.gateway.loop
+    for place in places:
+        host, _, port = place.relay.rpartition(":")
+        upstream = Upstream(exchange)
+        exchange.upstream = upstream
+        exchange.goes_to(place)
+        try:
+            async with asyncio.timeout(CONNECT_SECONDS):
+                await loop.create_connection(
+                    lambda upstream=upstream: upstream,  # type: ignore[misc]
+                    host.strip("[]"),
+                    int(port),
+                    ssl=context,
+                    server_hostname=tls_name(place.node),
+                    ssl_shutdown_timeout=1.0,
+                )
+        except (OSError, ValueError) as err:  # TimeoutError and ssl.SSLError are OSErrors
+            upstream.drop()
+            log.warning("node not reached node=%s address=%s id=%s error=%s", place.node, place.relay, exchange.id, err)
+        else:
+            return place, upstream
+    return None
+
+
+def _context(identity: Identity, client: bool) -> ssl.SSLContext:
+    """Raises OSError or ValueError where the certificate cannot be used."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT if client else ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.check_hostname = client
+    context.load_verify_locations(cadata=identity.ca.decode())
+    fd = os.memfd_create("slotserve-relay")  # the key is never in a file of its own
+    try:
+        os.write(fd, identity.key + b"\n" + identity.certificate)
+        context.load_cert_chain(f"/proc/self/fd/{fd}")
+    finally:
+        os.close(fd)
+    return context

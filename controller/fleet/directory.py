@@ -1,0 +1,275 @@
+"""What nodes are told of each other: which models are to be had where in the fleet, now and next.
+
+A gateway that does not serve a model says from it where it is served, and may relay the request there. Made from the
+plans and from what nodes say of themselves, of each model only the best places, so that its size is bounded whatever
+the fleet's; sent to every node when it has changed, with pauses that grow with their number.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import heapq
+import logging
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple, Protocol
+
+from controller.fleet.live import Live, LiveNode
+from controller.fleet.sessions import Session, Sessions, message
+from protos import fleet_pb2, types_pb2
+
+log = logging.getLogger(__name__)
+OPEN, SHUT, WAITING, NEXT = range(4)  # kinds of places: ready for everybody; reserved; not ready; to come
+MOST = (8, 32, 4, 4)  # of each kind, of one model
+MOST_PLACES = 1000
+MOST_NEXT, MOST_WINDOWS = 3, 8  # a channel's stretches to come; reservations of one stretch
+PAUSE_SECONDS, PAUSE_PER_NODE_SECONDS = 0.25, 0.005
+BATCH, BATCH_SECONDS = 20, 0.01  # nodes that are told at once
+KEEP_MS = 30_000  # what a node that is away has said of itself counts so long: it restarts, or dials again
+GRACE_SECONDS = 15.0  # after a start, for the nodes to come back: what they still know of each other is better
+
+
+class Plans(Protocol):
+    """What is needed of the planner."""
+
+    def plan_for(self, node_name: str) -> tuple[int, int, bytes, Any] | None: ...
+
+
+class Row(NamedTuple):
+    """A place, and what it is chosen by."""
+
+    place: fleet_pb2.Place
+    ready: bool
+    start: int
+    end: int
+    windows: tuple[tuple[int, int], ...]
+
+    def kind(self, now: int) -> int:
+        if self.start > now:
+            return NEXT
+        if not self.ready:
+            return WAITING
+        return SHUT if any(start <= now < end for start, end in self.windows) else OPEN
+
+
+class Book:
+    """The places of all nodes, and the best of each model."""
+
+    def __init__(self) -> None:
+        self._by_model: dict[str, dict[str, list[Row]]] = {}  # then by node
+        self._models_of: dict[str, set[str]] = {}
+        self._best: dict[str, list[fleet_pb2.Place]] = {}
+        self._stale: set[str] = set()
+
+    def put(self, node: str, rows: Iterable[Row]) -> None:
+        """All places of a node."""
+        fresh: dict[str, list[Row]] = {}
+        for row in rows:
+            fresh.setdefault(row.place.model, []).append(row)
+        for model in self._models_of.get(node, set()) | fresh.keys():
+            nodes = self._by_model.setdefault(model, {})
+            if nodes.get(node) == fresh.get(model):
+                continue
+            self._stale.add(model)
+            if model in fresh:
+                nodes[node] = fresh[model]
+            else:
+                nodes.pop(node, None)
+        self._models_of[node] = set(fresh)
+
+    def nodes(self) -> set[str]:
+        return {node for node, models in self._models_of.items() if models}
+
+    async def content(self, now: int) -> bytes:
+        """The directory. Where it would be too long, every model loses its last places first."""
+        for model in sorted(self._stale):
+            self._choose(model, now)
+            await asyncio.sleep(0)
+        self._stale.clear()
+        chosen: list[fleet_pb2.Place] = []
+        depth = 0
+        while len(chosen) < MOST_PLACES:
+            layer = [best[depth] for _, best in sorted(self._best.items()) if len(best) > depth]
+            if not layer:
+                break
+            chosen += layer[: MOST_PLACES - len(chosen)]
+            depth += 1
+        return fleet_pb2.Directory(places=chosen).SerializeToString(deterministic=True)
+
+    def _choose(self, model: str, now: int) -> None:
+        kinds: tuple[list[Row], ...] = ([], [], [], [])
+        for rows in self._by_model.get(model, {}).values():
+            for row in rows:
+                kinds[row.kind(now)].append(row)
+        best = [row.place for kind, rows in enumerate(kinds) for row in heapq.nsmallest(MOST[kind], rows, _order)]
+        if best:
+            self._best[model] = best
+        else:
+            self._best.pop(model, None)
+            self._by_model.pop(model, None)
+
+
+def _order(row: Row) -> tuple[object, ...]:
+    """What comes first, comes first; then what takes relays, and has the model longest."""
+    place = row.place
+    return (0 if row.ready else row.start, not place.relay_address, -(row.end or 1 << 62), place.node, place.channel)
+
+
+def places_of(node: str, said: LiveNode, plan: types_pb2.Plan, now: int) -> list[Row]:
+    """Where a node's channels have which model: what answers now, what is about to, what the plan has next."""
+    found: list[Row] = []
+    url = said.gateway_urls[0] if said.gateway_urls else ""
+    for channel in plan.channels:
+        windows = {s.access.reservation_id: s.access for s in channel.steps if s.HasField("access")}
+        launches = {launch.identity: launch for launch in channel.launches}
+
+        def row(
+            model: str,
+            preset: str | None,
+            ready: bool,
+            start: int,
+            end: int,
+            name: str = channel.channel,
+            windows: dict[str, types_pb2.Access] = windows,
+        ) -> Row:
+            met = [w for w in windows.values() if w.ends_at_ms > start and (not end or w.starts_at_ms < end)]
+            met = sorted(met, key=lambda w: w.starts_at_ms)[:MOST_WINDOWS]
+            place = fleet_pb2.Place(
+                node=node,
+                channel=name,
+                gateway_url=url,
+                relay_address=said.relay_address,
+                model=model,
+                preset=preset,
+                ready=ready,
+                from_ms=start,
+                until_ms=end,
+                access=[
+                    types_pb2.Access(
+                        kind=w.kind,
+                        holder_id=w.holder_id,
+                        participant_ids=sorted(w.participant_ids),
+                        starts_at_ms=w.starts_at_ms,
+                        ends_at_ms=w.ends_at_ms,
+                    )
+                    for w in met
+                ],
+            )
+            return Row(place, ready, start, end, tuple((w.starts_at_ms, w.ends_at_ms) for w in met))
+
+        spans = _spans(channel.steps)
+        now_at = max((n for n, (at, _, _) in enumerate(spans) if at <= now), default=0)
+        at, until, wanted = spans[now_at] if spans else (now, 0, "")
+        live = said.channels.get(channel.channel)
+        runs = live.running if live is not None and live.phase == "ready" and live.running_model else ""
+        if live is not None and runs:
+            found.append(row(live.running_model or "", live.running_preset, True, live.phase_since, until))
+        if wanted and wanted != runs:
+            launch = launches[wanted]
+            found.append(row(launch.model, _preset(launch), False, at, until))
+        for at, until, identity in [s for s in spans[now_at + 1 :] if s[2]][:MOST_NEXT]:
+            launch = launches[identity]
+            found.append(row(launch.model, _preset(launch), False, at, until))
+    return found
+
+
+def _spans(steps: Iterable[types_pb2.Step]) -> list[tuple[int, int, str]]:
+    """Stretches with one target: (from, until or 0, identity or "")."""
+    spans: list[tuple[int, int, str]] = []
+    for step in steps:
+        if spans and spans[-1][2] == step.target:
+            continue
+        if spans:
+            spans[-1] = (spans[-1][0], step.at_ms, spans[-1][2])
+        spans.append((step.at_ms, 0, step.target))
+    return spans
+
+
+def _preset(launch: types_pb2.Launch) -> str | None:
+    return launch.preset if launch.HasField("preset") else None
+
+
+class Directories:
+    """Keeps the book and tells the nodes; `run` on the fleet's loop while this controller leads."""
+
+    def __init__(self, live: Live, plans: Plans, sessions: Sessions, clock: Callable[[], int]) -> None:
+        self._live, self._plans, self._sessions, self._clock = live, plans, sessions, clock
+        self._book = Book()
+        self._planned: set[str] = set()
+        self._dirty: set[str] = set()
+        self._content: bytes | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._due = asyncio.Event()
+        live.on_change(lambda node, _channels: self._mark(node))
+
+    def planned(self, node: str) -> None:
+        """A node's plan has changed."""
+        self._planned.add(node)
+        self._mark(node)
+
+    def tell(self, session: Session) -> None:
+        """What is known goes to a node that has connected."""
+        session.send(self._message, "directory")
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        self._loop, self._content = asyncio.get_running_loop(), None
+        begun = self._loop.time()
+        self._dirty |= self._live.snapshot().keys() | self._planned
+        while True:
+            self._due.clear()
+            try:
+                await self._look()
+                if self._content is not None or self._all_there() or self._loop.time() - begun > GRACE_SECONDS:
+                    await self._tell_all()
+            except Exception:
+                log.exception("the directory of the fleet could not be made; trying again with the next change")
+            await asyncio.sleep(PAUSE_SECONDS + PAUSE_PER_NODE_SECONDS * len(self._sessions.all()))
+            wait = None if self._content is not None else 1.0
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(wait):
+                    await self._due.wait()
+
+    async def _look(self) -> None:
+        dirty, self._dirty = self._dirty, set()
+        for number, node in enumerate(sorted(dirty)):
+            said, now = self._live.node(node), self._clock()
+            if not said.online and node in self._book.nodes() and (left := said.since + KEEP_MS - now) > 0:
+                asyncio.get_running_loop().call_later(left / 1000 + 0.1, self._mark, node)
+            elif not said.online:
+                self._book.put(node, ())
+            elif said.heard and node in self._planned and (plan := self._plans.plan_for(node)) is not None:
+                self._book.put(node, places_of(node, said, types_pb2.Plan.FromString(plan[2]), now))
+            if number % 4 == 3:
+                await asyncio.sleep(0)
+
+    def _all_there(self) -> bool:
+        known = self._live.snapshot()
+        return bool(self._planned) and all(
+            (n := known.get(node)) is not None and n.online and n.heard for node in self._planned
+        )
+
+    async def _tell_all(self) -> None:
+        content = await self._book.content(self._clock())
+        if content == self._content:
+            return
+        self._content = content
+        sessions = self._sessions.all()
+        log.debug("directory of the fleet changed bytes=%s nodes=%s", len(content), len(sessions))
+        for begin in range(0, len(sessions), BATCH):
+            for session in sessions[begin : begin + BATCH]:
+                self.tell(session)
+            if begin + BATCH < len(sessions):
+                await asyncio.sleep(BATCH_SECONDS)
+
+    def _message(self) -> fleet_pb2.ControllerMessage | None:
+        if self._content is None:
+            return None
+        return message(directory=fleet_pb2.DirectoryPush(directory=self._content))
+
+    def _mark(self, node: str) -> None:
+        """Thread-safe."""
+        self._dirty.add(node)
+        if self._loop is not None and not self._loop.is_closed():
+            with contextlib.suppress(RuntimeError):  # closed in between
+                self._loop.call_soon_threadsafe(self._due.set)
