@@ -3,7 +3,7 @@ SHELL := /bin/bash
 PY := .venv/bin/python
 export PYTHONDONTWRITEBYTECODE ?= 1
 
-.PHONY: test-chaos help setup demo test test-fast test-hosts engine-parsers test-arguments test-vllm fuzz lint bench bench-scheduling bench-gateway bench-fleet bench-booking bench-thousand bench-usage test-postgresql protos clean
+.PHONY: test-chaos help setup demo test test-fast test-hosts engine-parsers test-arguments test-vllm fuzz lint bench bench-scheduling bench-gateway bench-fleet bench-booking bench-console bench-thousand bench-usage test-postgresql protos clean
 
 help: ## what there is to make
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 20
@@ -65,9 +65,9 @@ lint: setup .venv/.rollout ## ruff, mypy, import rules, ansible-lint
 	$(PY) -m pip install -q --disable-pip-version-check -e '.[bench]'
 	touch $@
 
-bench: setup .venv/.bench bench-scheduling bench-fleet bench-booking bench-gateway bench-thousand bench-usage ## figures, printed beside what they compare to
+bench: setup .venv/.bench bench-scheduling bench-fleet bench-booking bench-console bench-gateway bench-thousand bench-usage ## figures, printed beside what they compare to
 
-bench-scheduling bench-gateway bench-fleet bench-booking bench-thousand bench-usage: setup
+bench-scheduling bench-gateway bench-fleet bench-booking bench-console bench-thousand bench-usage: setup
 	$(PY) -m tests.bench.$(subst -,_,$@)
 
 protos: setup ## regenerate the gRPC code

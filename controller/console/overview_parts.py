@@ -72,7 +72,7 @@ def _compose(
         for group in several:
             counts[group] += 1
     views = [viewer.node(n, [trouble[c.anchor] for c in n.channels if c.anchor in trouble]) for n in seen.nodes]
-    mine = [viewer.booking(b) for c in own or () for b in c.bookings if b.holder_id == actor.id]
+    mine = [viewer.booking(b) for c in own or () for b in c.bookings if b.holder_id == actor.id and not b.maintenance]
     view = Overview(now, seen.until, zone, views, sorted(mine, key=lambda b: b.start), [])
     loads = tuple(b.loads_at is not None and b.loads_at > now for b in view.yours)
     alarms = tuple((r.anchor, r.phase, r.failure, r.detail) for r in trouble.values())

@@ -7,7 +7,7 @@ as everywhere.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import tzinfo
 
@@ -22,7 +22,7 @@ from controller.console.kept import Kept
 from controller.context import Context
 from controller.fleet.live import LiveChannel
 from controller.rights import Actor, HolderName, may
-from controller.scheduling.plan import horizon_end, look_ahead
+from controller.scheduling.plan import HOUR, horizon_end, look_ahead
 from controller.scheduling.types import Decision, PlanStep
 from controller.store import reservations, users
 from controller.store.tables import NodeModel, Reservation
@@ -218,7 +218,7 @@ class _Shaper:
     def _between(self, start: int, end: int, steps: tuple[PlanStep, ...]) -> Iterator[Item]:
         """[start, end) in pieces, neighbours that look the same as one."""
         last: Item | None = None
-        for begin, over, step in _pieces(start, end, steps, horizon_end(self._now)):
+        for begin, over, step in self._cut(_pieces(start, end, steps, horizon_end(self._now))):
             item = self._band(begin, over, step)
             if last is not None and (last.kind, last.model, last.preset, last.tail) == (
                 item.kind, item.model, item.preset, item.tail,
@@ -230,8 +230,22 @@ class _Shaper:
         if last is not None:
             yield last
 
+    def _cut(self, pieces: Iterable[tuple[int, int, PlanStep | None]]) -> Iterator[tuple[int, int, PlanStep | None]]:
+        """A failure is shown for the present and the next hour: what is after that, nobody knows."""
+        soon = (self._now // HOUR + 2) * HOUR
+        for begin, over, step in pieces:
+            if self._failing and begin <= self._now and soon < over:
+                yield begin, soon, step
+                begin = soon
+            yield begin, over, step
+
+    @property
+    def _failing(self) -> bool:
+        said = self._c.said
+        return said.phase == "blocked" or (said.failure is not None and said.phase == "retry_wait")
+
     def _band(self, start: int, end: int, step: PlanStep | None) -> Item:
-        default, said = self._c.default, self._c.said
+        default = self._c.default
         if not self._c.online:
             return Item("k-off" if start <= self._now else "k-unsure", start, end, "cut", model=default[0],
                         preset=default[1], tail=_("no contact") if start <= self._now else "")  # fmt: skip
@@ -241,8 +255,7 @@ class _Shaper:
         )
         if step is None or why in ("reserved", "exclusive"):  # past the horizon, or what a request in front leaves open
             why, (model, preset) = ("default" if default[0] else "idle"), default
-        failed = said.failure is not None and said.phase in ("retry_wait", "blocked") and start <= self._now
-        if failed or (said.phase == "blocked" and start <= self._now):
+        if self._failing and start <= self._now:
             return Item("k-fail", start, end, "oct", model=model, preset=preset, tail=_("failed"))
         if why == "override":
             tail = _("override") if model else _("override: nothing is loaded")
