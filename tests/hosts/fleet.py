@@ -110,6 +110,7 @@ class Fleet:
         )  # fmt: skip
         self.seconds[" ".join((name, *words))] = time.monotonic() - began
         print(f"{name} {' '.join(words)}: {time.monotonic() - began:.0f} s")
+        (FOLDER / f"last-{name}.log").write_text(said.stdout + said.stderr)
         if said.returncode:
             raise PlayFailed(name, said.returncode, said.stdout + said.stderr)
         return recap(said.stdout)
@@ -124,6 +125,7 @@ class Fleet:
         )  # fmt: skip
         self.seconds["README"] = time.monotonic() - began
         print(f"README's commands: {time.monotonic() - began:.0f} s")
+        (FOLDER / "last-README.log").write_text(said.stdout)
         if said.returncode:
             raise PlayFailed("README", said.returncode, said.stdout)
         return said.stdout
