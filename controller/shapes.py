@@ -22,6 +22,7 @@ def user(row: User, actor: Actor) -> dict[str, Any]:
             "created_at": text_of(row.created_at),
             "disabled_at": text_of(row.disabled_at),
             "has_password": row.password_hash is not None,
+            "password_temporary": row.password_temporary,
         }
     return shape
 

@@ -330,3 +330,64 @@ def test_somebody_elses_booking_is_told_in_the_chat(cluster: Cluster, visit: Any
     finally:
         cluster.post(f"/reservations/{booking['id']}/end", {"reason": "over"})
     cluster.until_ready("base")
+
+
+def test_an_administrators_day(cluster: Cluster, visit: Any) -> None:
+    here = visit(url=cluster.url)
+    page = here.sign_in("root", "root-password", "/admin/nodes")
+    page.fill("#n-name", "n9")
+    page.press("#n-name", "Enter")
+    expect(page.locator("#join")).to_have_text(re.compile(r"^slotserve-agent enrol \S{200,}$"))
+    page.locator("[data-reload]").click()
+    node = page.locator("section.card", has=page.locator("#n-n9"))
+    expect(node).to_contain_text("Has not joined yet")
+    node.get_by_role("button", name="Remove …").click()
+    expect(page.locator("#ask-words")).to_contain_text("Remove n9?")
+    page.locator("#ask [data-ask-yes]").click()
+    expect(node).to_have_count(0)
+    first = page.locator("section.card", has=page.locator("#n-n1"))
+    first.get_by_role("button", name="Cordon").click()
+    expect(first).to_contain_text("Takes no new bookings")
+    first.get_by_role("button", name="Uncordon").click()
+    expect(first).not_to_contain_text("Takes no new bookings")
+    page.goto(f"{cluster.url}/admin/users")
+    page.fill("#a-name", "tobi")
+    page.fill("#a-pw", "a-first-password")
+    page.press("#a-pw", "Enter")
+    row = page.locator("#u-list tr", has_text="tobi")
+    expect(row).to_contain_text("temporary")
+    row.locator("select").select_option("approver")
+    expect(page.locator("[data-toast]")).to_contain_text("Role saved")
+    booking = cluster.book("base", 3600, 7200, who="tomas")
+    other = page.locator("#u-list tr", has_text="tomas")
+    other.get_by_role("button", name="Disable …").click()
+    expect(page.locator("#ask-words")).to_contain_text("Coming bookings that are cancelled: n1/main.")
+    page.keyboard.press("Escape")
+    assert cluster.get(f"/reservations/{booking['id']}")["status"] == "approved"
+    row.get_by_role("button", name="Disable …").click()
+    page.locator("#ask [data-ask-yes]").click()
+    expect(page.locator("#u-list tr.is-off", has_text="tobi")).to_be_visible()
+    cluster.post(f"/reservations/{booking['id']}/cancel", {"reason": "over"})
+    page.goto(f"{cluster.url}/admin/wall")
+    page.fill("#w-name", "The lab")
+    page.press("#w-name", "Enter")
+    address = page.locator("#wall-url").inner_text()
+    stranger = visit({"width": 1920, "height": 1080}, url=cluster.url)
+    stranger.page.goto(address)
+    expect(stranger.page.locator(".tile", has_text="n1/main")).to_contain_text("base")
+    page.goto(f"{cluster.url}/admin/audit")
+    trail = page.locator("section:has(#h-audit) tbody")
+    for words in (
+        "invited a node",
+        "removed a node",
+        "took a node out of booking",
+        "added a person",
+        "made a secret link",
+    ):
+        expect(trail).to_contain_text(words)
+    page.select_option("#f-action", "node.remove")
+    page.get_by_role("button", name="Filter").click()
+    expect(trail).to_contain_text("n9")
+    expect(trail).not_to_contain_text("added a person")
+    assert here.complaints == []
+    assert stranger.complaints == []

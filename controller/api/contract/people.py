@@ -22,6 +22,7 @@ class User(Shape):
     created_at: Time | None = None
     disabled_at: Time | None = None
     has_password: bool | None = None
+    password_temporary: bool | None = None
 
 
 class KeyName(Shape):
