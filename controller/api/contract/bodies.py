@@ -189,6 +189,7 @@ WORDS: dict[str, Any] = {
     "parameters": 8_000_000_000,
     "participant_names": [],
     "participants": [],
+    "password_temporary": False,
     "phase": "ready",
     "pid": 4242,
     "power_watts": 310,
