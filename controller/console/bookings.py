@@ -13,6 +13,7 @@ from sqlalchemy.orm import Session
 from controller.api import bookings as api
 from controller.booking.view import policy_for
 from controller.console import asking, language, live, overview, shell, trail
+from controller.console.facts import fleet
 from controller.console.signed_in import actor_of, person
 from controller.context import Context
 from controller.rights import Actor, may
@@ -124,13 +125,14 @@ def register(app: Flask, ctx: Context) -> None:
 
 def mine(ctx: Context, actor: Actor, now: int) -> Mine:
     """What the person holds from now on, and what they may call as a participant."""
-    view = overview.build(ctx, actor, now, language.chosen_zone())
-    yours = [b for b in view.yours if not b.maintenance]
-    invited = sorted(
-        (b for found in view.by_channel.values() for b in found if b.invited and not b.mine), key=lambda b: b.start
-    )
+    seen, viewer = fleet(ctx, now), overview.Viewer(ctx, actor, now, language.chosen_zone())
+    channels_of = seen.people.get(actor.id, [])
+    by_channel = {c.full_name: [viewer.booking(b) for b in c.bookings] for c in channels_of}
+    every = sorted((b for several in by_channel.values() for b in several), key=lambda b: b.start)
+    yours = [b for b in every if b.mine and not b.maintenance]
+    invited = [b for b in every if b.invited and not b.mine]
     with ctx.store.read() as db:
-        longer = {b.id: longest(db, ctx, actor, b, view.by_channel[b.channel]) for b in yours if b.status == "approved"}
+        longer = {b.id: longest(db, ctx, actor, b, by_channel[b.channel]) for b in yours if b.status == "approved"}
     return Mine(
         now,
         [b for b in yours if b.running],
@@ -138,8 +140,8 @@ def mine(ctx: Context, actor: Actor, now: int) -> Mine:
         [b for b in yours if b.status == "pending"],
         invited,
         longer,
-        {f"{r.node}/{r.name}": r for r in view.rows},
-        view.until,
+        {c.full_name: viewer.row(c, by_channel[c.full_name]) for c in channels_of},
+        seen.until,
     )
 
 

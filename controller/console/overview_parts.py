@@ -22,7 +22,7 @@ from controller.rights import Actor
 SHOWN_TODAY = 40
 
 
-_rows, _pieces, _commons, _composed = Kept(20_000), Kept(4_000), Kept(32), Kept(512)
+_rows, _pieces, _commons, _composed = Kept(6_000), Kept(2_000), Kept(32), Kept(256)
 
 
 class Composed(NamedTuple):

@@ -2,7 +2,8 @@
 
 The page is a list a channel, which is the agenda of a phone and of who has no script; static/timeline.js lays the same
 list out by time and makes it something to drag in. Laid out by instants, not by wall clock: a day of 23 or 25 hours is
-as long as it is.
+as long as it is. No calendar library does it: those that have free resource timelines count in wall clock of 24-hour days,
+cannot be dragged in from the keyboard, and bring table roles that assistive technology cannot follow.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ TICK_HOURS = {"half": 1, "day": 2, "week": 12, "list": 2}
 SNAP_MINUTES = {"half": 5, "day": 15, "week": 60, "list": 15}
 FARTHEST = timedelta(days=3660)
 HOUR_MS = 3_600_000
-_rows, _whole = Kept(20_000), Kept(256)
+_rows, _whole = Kept(4_000), Kept(128)
 
 
 @dataclass(frozen=True, slots=True)
