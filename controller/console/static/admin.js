@@ -1,6 +1,6 @@
 // Administration: a node's join command is shown once, a role is saved as it is chosen, disabling says first what it does.
 (() => {
-  const { $, $$, fill, call, toast, sure, showIn } = window.slotserve;
+  const { $, $$, fill, call, toast, sure, showIn, instant, moment } = window.slotserve;
 
   function joined(told) {
     const box = $('[data-joined]');
@@ -32,6 +32,18 @@
       b.disabled = false;
     }
   });
+  for (const form of $$('[data-drain]')) { // what maintenance would touch, before it is set
+    form.elements.drain_until.addEventListener('change', async () => {
+      const at = instant(...form.elements.drain_until.value.split('T'))?.at, box = $('[data-preview]', form), W = form.dataset;
+      box.textContent = '';
+      if (!at) return;
+      try {
+        const told = await call('GET', `/nodes/${encodeURIComponent(W.drain)}/drain-preview?until=${new Date(at).toISOString()}`);
+        const list = told.touched.map(b => `${b.channel} ${moment(Date.parse(b.starts_at))}${b.holder ? ` (${b.holder})` : ''}`).join(', ');
+        box.textContent = [told.running.length ? fill(W.tRunning, { time: moment(Date.parse(told.idle_at)) }) : '', list ? fill(W.tTouched, { list }) : W.tNone].filter(Boolean).join(' ');
+      } catch (err) { box.textContent = err.message; }
+    });
+  }
   for (const select of $$('[data-patch]')) {
     select.addEventListener('change', async () => {
       select.disabled = true;
