@@ -8,13 +8,16 @@ from typing import Any
 
 from pydantic import Field
 
-from controller.api.route import Body, Call, Page, Route, cursor, listed, place
+from controller import shapes
+from controller.api.route import Body, Call, Page, Query, Route, cursor, listed, place
+from controller.booking import draining
 from controller.errors import Invalid, NotFound, Unavailable
 from controller.fleet.live import LiveGpu, LiveNode
 from controller.notify import inbox
-from controller.store import audit, channels, nodes
+from controller.store import audit, channels, nodes, users
+from controller.store.session import Write
 from controller.store.tables import Node
-from controller.times import text_of
+from controller.times import Instant, text_of
 
 
 class NewNode(Body):
@@ -22,8 +25,17 @@ class NewNode(Body):
 
 
 class NodeChange(Body):
-    cordoned: bool | None = None
+    cordoned: bool | None = Field(None, description="true: takes no new bookings; what runs and what is booked goes on")
+    drain_until: Instant | None = Field(
+        None,
+        description="Maintenance: no booking begins before then, holders of those that would are told; ends by itself",
+    )
+    reason: str = Field("", max_length=2000, description="Why it takes no bookings; told to those holders")
     disabled: bool | None = None
+
+
+class Until(Query):
+    until: Instant
 
 
 def list_nodes(call: Call) -> dict[str, Any]:
@@ -60,21 +72,63 @@ def change_node(call: Call) -> dict[str, Any]:
     with call.ctx.store.write() as session:
         node = _found(session, call)
         asked = call.body(NodeChange)
-        if asked.cordoned is None and asked.disabled is None:
+        if asked.cordoned is None and asked.disabled is None and asked.drain_until is None:
             raise Invalid.field("cordoned", "say what is to change: cordoned or disabled, true or false")
+        if asked.drain_until is not None and asked.cordoned is False:
+            raise Invalid.field("drain_until", "a node that takes bookings is not drained; leave cordoned out")
+        if asked.drain_until is not None and asked.drain_until <= call.now:
+            raise Invalid.field("drain_until", "must be later than now")
         if asked.disabled is not None and asked.disabled != (node.disabled_at is not None):
             node.disabled_at = call.now if asked.disabled else None
             audit.add(session, call.actor.id, f"node.{'disable' if asked.disabled else 'enable'}", node.name, call.now)
-        before, node.cordoned = node.cordoned, node.cordoned if asked.cordoned is None else asked.cordoned
+        if asked.cordoned is not None or asked.drain_until is not None:
+            _cordon(session, call, node, asked)
         rows = channels.of_nodes(session, [node.id])
         session.touch(*(c.id for c, _ in rows))
-        if asked.cordoned is not None:
-            audit.add(
-                session, call.actor.id, "node.cordon" if node.cordoned else "node.uncordon", node.name, call.now,
-                before={"cordoned": before}, after={"cordoned": node.cordoned},
-            )  # fmt: skip
     call.ctx.keys_changed()  # a node that is disabled is cut off at once
     return shape(call, node, [f"{node.name}/{c.name}" for c, _ in rows])
+
+
+def _cordon(session: Write, call: Call, node: Node, asked: NodeChange) -> None:
+    before = _rest(node)
+    if asked.drain_until is not None:
+        draining.drain(session, call.ctx, call.actor, node, call.now, asked.drain_until, asked.reason.strip())
+    else:
+        draining.lift(session, node, call.now)
+        node.cordoned = bool(asked.cordoned)
+        node.cordon_reason = asked.reason.strip() if node.cordoned else ""
+    audit.add(
+        session, call.actor.id, "node.cordon" if node.cordoned else "node.uncordon", node.name, call.now,
+        before=before, after=_rest(node), reason=asked.reason.strip(),
+    )  # fmt: skip
+
+
+def _rest(node: Node) -> dict[str, Any]:
+    return {"cordoned": node.cordoned, "drain_until": text_of(node.drain_until)}
+
+
+def drain_preview(call: Call) -> dict[str, Any]:
+    until = call.query(Until).until
+    if until <= call.now:
+        raise Invalid.field("until", "must be later than now")
+    with call.ctx.store.read() as session:
+        node = _found(session, call)
+        found = draining.preview(session, call.ctx, call.actor, node, call.now, until)
+        rows = [*found.running, *(row for row, _ in found.touched)]
+        names = users.names(session, shapes.people_of(rows))
+        where = channels.full_names(session, {r.channel_id for r in rows})
+
+    def brief(row: Any) -> dict[str, Any]:
+        shape = shapes.brief(row, names, call.actor, call.ctx.settings.show_holders, call.now)
+        return {**shape, "channel": where[row.channel_id]}
+
+    return {
+        "node": node.name,
+        "until": text_of(until),
+        "idle_at": text_of(max((r.ends_at for r in found.running), default=call.now)),
+        "running": [brief(r) for r in found.running],
+        "touched": [{**brief(r), "offers": [o.shape() for o in others]} for r, others in found.touched],
+    }
 
 
 def remove_node(call: Call) -> None:
@@ -115,7 +169,8 @@ def shape(call: Call, node: Node, channel_names: list[str]) -> dict[str, Any]:
         "last_seen_at": text_of(call.now if live.online else node.last_seen_at),
         "version": live.version or node.version,
         "clock_skew_seconds": live.clock_skew_seconds,
-        "cordoned": node.cordoned,
+        **_rest(node),
+        "cordon_reason": node.cordon_reason or None,
         "enrolled": node.certificate_serial is not None,
         "disabled": node.disabled_at is not None,
         "turned_away": live.turned_away or None,
@@ -161,8 +216,11 @@ ROUTES = (
     Route("GET", "/nodes/<name>", one_node, "A node", answers={404: "No such node"}),
     Route("POST", "/nodes", add_node, "A join string for a new node (or an old one that lost its key)", body=NewNode,
           status=201, action="node.manage", answers={503: "No enrolment port here"}),
-    Route("PATCH", "/nodes/<name>", change_node, "Cordons (no new bookings) or disables (may not connect), or lifts that",
+    Route("PATCH", "/nodes/<name>", change_node,
+          "Cordons (no new bookings), drains for maintenance or disables (may not connect), or lifts that",
           body=NodeChange, action="node.manage", answers={404: "No such node"}),
+    Route("GET", "/nodes/<name>/drain-preview", drain_preview, "The bookings that maintenance until then would touch",
+          query=Until, action="node.manage", answers={404: "No such node"}),
     Route("DELETE", "/nodes/<name>", remove_node, "Removes a node: it may not connect any more", status=204,
           action="node.manage", answers={404: "No such node"}),
 )  # fmt: skip

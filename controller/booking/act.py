@@ -239,6 +239,8 @@ def _new_window(
         values |= {"status": "approved", "approved_at": now}
     if moved or not same_target or booking.start != before.start:
         values |= {"committed": False}
+    if moved or booking.start != before.start:
+        values |= {"problem": ""}  # of the place or time that it had
     if not same_target:
         values |= {"pinned": None}
     return values

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from sqlalchemy import select
+from sqlalchemy import or_, select
 from sqlalchemy.orm import Session
 
 from controller.booking.view import policy_for, speed
@@ -79,7 +79,7 @@ def ranked(
             [(r.starts_at, r.ends_at) for r in taken],
             wish.length,
             max(wish.wanted, now),
-            now if earliest is None else max(now, earliest),
+            max(now, earliest or 0, fit.opens),
             fit.latest(),
             each,
         )
@@ -153,6 +153,11 @@ class _Fit:
         )
         return self._launch is not None
 
+    @property
+    def opens(self) -> int:
+        """When the end of its maintenance lets bookings begin there; 0: they may now."""
+        return (self._node.drain_until or 0) if self._node.cordoned else 0
+
     def latest(self) -> int | None:
         ahead = self._policy.max_days_ahead
         return None if ahead is None else int(self._now + ahead * DAY)
@@ -184,7 +189,11 @@ def _candidates(session: Session, channel_ids: list[str] | None) -> list[tuple[C
     query = (
         select(Channel, Node)
         .join(Node)
-        .where(Node.removed_at.is_(None), Node.cordoned.is_(False), Channel.gone_at.is_(None))
+        .where(
+            Node.removed_at.is_(None),
+            or_(Node.cordoned.is_(False), Node.drain_until.is_not(None)),
+            Channel.gone_at.is_(None),
+        )
         .order_by(Node.name, Channel.name)
     )
     if channel_ids is not None:

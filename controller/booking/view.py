@@ -10,6 +10,7 @@ from typing import Any
 from sqlalchemy import BigInteger, Select, String, and_, bindparam, or_, select
 from sqlalchemy.orm import Session
 
+from controller.booking.lost import closed
 from controller.context import Context
 from controller.scheduling import hints
 from controller.scheduling.booking_rules import Booking, Conflict, Facts
@@ -110,7 +111,7 @@ def look(
         model_known=model_known,
         preset_known=booking.preset is None or launch is not None,
         channel_gone=channel.gone_at is not None,
-        cordoned=node.cordoned,
+        cordoned=closed(node, booking.start),
         conflicts=in_the_way(overlapping),
         holder_id=holder.id if holder else "",
         holder_role=holder.role if holder else "",

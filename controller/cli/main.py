@@ -21,7 +21,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "login": ("login", "login", "Store the controller's address and your API key."),
     "status": ("status", "status", "What every channel does now, and your bookings."),
     "nodes": ("nodes", "nodes", "GPU machines."),
-    "node": ("nodes", "node", "Add, cordon, uncordon or remove a node."),
+    "node": ("nodes", "node", "Add, cordon, drain or remove a node."),
     "channels": ("channels", "channels", "Channels: what they run and why."),
     "channel": ("channels", "channel", "One channel: show, set, override, reload, retry."),
     "plan": ("channels", "plan", "A channel's timetable of the next hours."),

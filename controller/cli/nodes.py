@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from controller.cli import times
 from controller.cli.app import App
 from controller.cli.client import path_of
 from controller.cli.options import command
@@ -24,6 +25,8 @@ def nodes(app: App) -> None:
         for node in items:
             if node.get("gpu_problem"):
                 click.echo(f"{node['name']}: {node['gpu_problem']}")
+            if resting := _resting(app, node):
+                click.echo(app.told(f"{node['name']}: {resting}"))
             if node.get("turned_away"):
                 click.echo(f"{node['name']}: {node['turned_away']}")
 
@@ -32,7 +35,7 @@ def nodes(app: App) -> None:
 
 @click.group()
 def node() -> None:
-    """Add, cordon, disable or remove a node."""
+    """Add, cordon, drain, disable or remove a node."""
 
 
 @node.command("add")
@@ -52,10 +55,42 @@ def add(app: App, name: str) -> None:
 
 @node.command("cordon")
 @click.argument("name")
+@click.option("--reason", help="Shown to people.")
 @command
-def cordon(app: App, name: str) -> None:
+def cordon(app: App, name: str, reason: str | None) -> None:
     """Take no new bookings on a node; what is booked stays."""
-    _patch(app, name, True)
+    _patch(app, name, True, reason)
+
+
+@node.command("drain")
+@click.argument("name")
+@click.option("--until", required=True, help="When the maintenance is over: +2h, 18:00, 'tomorrow 9:00', RFC 3339.")
+@click.option("--reason", help="Told to the holders of bookings that would begin before then.")
+@click.option("--preview", is_flag=True, help="Only list the bookings that it touches.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@command
+def drain(app: App, name: str, until: str, reason: str | None, preview: bool, yes: bool) -> None:
+    """Maintenance: no booking begins on a node before then; what runs finishes.
+
+    Holders of bookings that would begin before the end are told, with other channels that fit; nothing is moved or
+    cancelled by itself. At the end the node takes bookings again by itself; slotserve node uncordon ends it sooner."""
+    end = times.rfc3339(app.instant(until, app.clock(), "--until"))
+    with app.client() as client:
+        touched = client.get(path_of("nodes", name) + "/drain-preview", until=end)
+        if preview:
+            app.out(touched, lambda: _say_touched(app, touched))
+            return
+        if not yes:
+            _say_touched(app, touched, err=True)
+            click.confirm(f"Drain {name} until {app.when(end)}?", abort=True, err=True)
+        body = {"drain_until": end, **({"reason": reason} if reason else {})}
+        answer = client.patch(path_of("nodes", name), body)
+    app.out(
+        answer,
+        lambda: click.echo(
+            f"{name} is in maintenance until {app.when(end)}; what runs is over at {app.when(touched['idle_at'])}."
+        ),
+    )
 
 
 @node.command("uncordon")
@@ -100,10 +135,31 @@ def remove(app: App, name: str, yes: bool, reason: str | None) -> None:
     app.out(answer, lambda: click.echo(f"{name} is removed."))
 
 
-def _patch(app: App, name: str, cordoned: bool) -> None:
+def _say_touched(app: App, touched: dict[str, Any], err: bool = False) -> None:
+    """The bookings that maintenance touches."""
+    lines = [f"finishes at {app.when(r['ends_at'])}: {r['channel']}, {r['holder'] or '-'}" for r in touched["running"]]
+    for row in touched["touched"]:
+        where = ", ".join(o["channel"] for o in row["offers"]) or "no other channel is free"
+        window = app.window(row["starts_at"], row["ends_at"])
+        lines.append(f"would begin in it: {row['channel']}, {row['holder'] or '-'}, {window} ({where})")
+    for line in lines or ["No booking is touched."]:
+        click.echo(app.told(line), err=err)
+
+
+def _patch(app: App, name: str, cordoned: bool, reason: str | None = None) -> None:
     with app.client() as client:
-        answer = client.patch(path_of("nodes", name), {"cordoned": cordoned})
+        body = {"cordoned": cordoned, **({"reason": reason} if reason else {})}
+        answer = client.patch(path_of("nodes", name), body)
     app.out(answer, lambda: click.echo(f"{name} {'takes no new bookings' if cordoned else 'takes bookings again'}."))
+
+
+def _resting(app: App, node: dict[str, Any]) -> str:
+    """Until when and why a node takes no bookings; empty where there is nothing to add."""
+    if not node.get("cordoned"):
+        return ""
+    until, reason = node.get("drain_until"), node.get("cordon_reason")
+    said = f"in maintenance until {app.when(until)}" if until else "takes no new bookings" if reason else ""
+    return f"{said}: {reason}" if reason else said
 
 
 def _row(node: dict[str, Any]) -> list[Any]:
@@ -113,7 +169,9 @@ def _row(node: dict[str, Any]) -> list[Any]:
         state += ", GPU trouble"
     return [
         node["name"],
-        state + (", cordoned" if node.get("cordoned") else "") + (", disabled" if node.get("disabled") else ""),
+        state
+        + (", draining" if node.get("drain_until") else ", cordoned" if node.get("cordoned") else "")
+        + (", disabled" if node.get("disabled") else ""),
         node.get("version") or "-",
         "-" if skew is None else f"{round(skew, 1) + 0.0:+.1f} s",
         len(node.get("gpus") or []),

@@ -13,7 +13,7 @@ from typing import Any
 from sqlalchemy import and_, or_, select
 from sqlalchemy.orm import Session
 
-from controller.booking import free
+from controller.booking import free, lost
 from controller.context import Context
 from controller.fleet.live import LiveGpuProcess
 from controller.notify.tell import Event
@@ -103,11 +103,15 @@ class Look:
 
     def problems(self) -> dict[str, str]:
         """What is wrong with the place of each of these bookings, in words; empty: nothing."""
-        lost = {node.id: self._lost_since(node) for node in self.nodes}
-        return {
-            b.row.id: f"no contact with node {b.node.name}" if lost.get(b.node.id) is not None else ""
-            for b in self.bookings
-        }
+        away = {node.id for node in self.nodes if self._lost_since(node) is not None}
+        return {b.row.id: self._problem(b, b.node.id in away) for b in self.bookings}
+
+    def _problem(self, booked: Booked, away: bool) -> str:
+        row, node = booked.row, booked.node
+        if away:
+            return lost.no_contact(node.name)
+        drained = node.drain_until is not None and self._now < row.starts_at and lost.closed(node, row.starts_at)
+        return lost.drained(node) if drained else ""
 
     # --- by the clock -----------------------------------------------------------------------------------------------
 

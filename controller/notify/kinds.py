@@ -59,6 +59,7 @@ _ROWS = (
     Kind("blocked", "trouble", N_("Somebody's process keeps a channel from starting its model")),
     Kind("node_lost", "trouble", N_("No contact with a node during or before your booking")),
     Kind("node_back", "trouble", N_("The node is back")),
+    Kind("maintenance", "trouble", N_("Maintenance of a node when your booking would begin")),
     Kind("channel_gone", "trouble", N_("A channel that you have booked is no longer there")),
     Kind("slot_free", "others", N_("A slot that you wait for has become free")),
     Kind("delivery_failed", "others", N_("Messages do not get through"), ("in_app",), roles=("admin",)),

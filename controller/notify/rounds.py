@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 from sqlalchemy import update
 
+from controller.booking import draining
 from controller.context import Context
 from controller.notify.due import Due, Look
 from controller.notify.tell import tell
@@ -57,6 +58,8 @@ class Rounds:
         if self._since is None:
             self._since, self._bookings_changed, self._connected = now, True, None
             self._told.clear()
+        for node in draining.over(self._ctx, now):
+            log.info("maintenance is over: the node takes bookings again node=%s", node)
         return self._due(now) + self._watched(now)
 
     def _run(self) -> None:

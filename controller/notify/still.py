@@ -124,5 +124,6 @@ _LOOKS: dict[str, Callable[[Session, Outbox, Facts, int], str]] = {
     "card_in_use": _card,
     "node_lost": _lost,
     "node_back": _back,
+    "maintenance": _holds,
     "slot_free": _free,
 }

@@ -223,6 +223,21 @@ MESSAGES: dict[str, Message] = {
         (),
         "nodes",
     ),
+    "maintenance": Message(
+        N_("Maintenance of node %(node)s, where your booking starts at %(start_time)s"),
+        N_(
+            "Node %(node)s is in maintenance until %(until)s, so your booking may not be served at its start."
+        ),
+        (
+            ("others", N_("You can move it to one of the free channels above, with one click.")),
+            ("!others", N_("No other channel that has the model is free at that time.")),
+            ("", N_("Your booking stays where it is unless you move or cancel it.")),
+        ),
+    ),
+    "maintenance_over": Message(
+        N_("Node %(node)s takes bookings again: %(what)s, %(window)s"),
+        N_("The maintenance of node %(node)s is over. Your booking begins as it was made."),
+    ),
     "channel_gone": Message(
         N_("%(channel)s is no longer there"),
         N_("%(text)s"),

@@ -132,6 +132,7 @@ def _places(facts: Mapping[str, Any], clock: Clock) -> dict[str, str]:
         "end_time": clock.time(end) if end is not None else "",
         "next_time": clock.at(facts["next_at"]) if facts.get("next_at") else "",
         "since": clock.at(facts["since"]) if facts.get("since") else "",
+        "until": clock.at(facts["until"]) if facts.get("until") else "",
     }
     return places
 

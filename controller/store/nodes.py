@@ -52,6 +52,7 @@ def invite(session: Session, name: str, actor_id: str | None, now: int) -> tuple
         session.add(node)
     if node.removed_at is not None:
         node.removed_at, node.cordoned, node.disabled_at = None, False, None
+        node.drain_until, node.cordon_reason = None, ""
     session.execute(
         update(JoinToken).where(JoinToken.node_name == name, JoinToken.used_at.is_(None)).values(expires_at=now)
     )

@@ -36,6 +36,7 @@ TABLE: dict[str, tuple[tuple[str, ...], str, Any]] = {
     "GET /nodes": (ANY, "/nodes", None),
     "GET /nodes/<name>": (ANY, "/nodes/n1", None),
     "POST /nodes": (ADMIN, "/nodes", {"name": "n2"}),
+    "GET /nodes/<name>/drain-preview": (ADMIN, "/nodes/n1/drain-preview?until=2100-01-01T00:00:00Z", None),
     "PATCH /nodes/<name>": (ADMIN, "/nodes/n1", {"cordoned": True}),
     "DELETE /nodes/<name>": (ADMIN, "/nodes/n1", None),
     "GET /channels": (ANY, "/channels", None),

@@ -454,3 +454,18 @@ def test_a_booking_whose_node_is_lost_is_moved_by_one_command(world: Scene, run:
     moved = run("lin", *shlex.split(line.removeprefix("to move").strip())[1:], "--reason", "the node is lost", "--json")
     assert moved.exit_code == 0, moved.output
     assert json.loads(moved.output)["channel"] == line.split()[-1]
+
+
+def test_maintenance_of_a_node_is_shown_before_it_begins(world: Scene, run: Run) -> None:
+    shown = run("lin", "node", "drain", "gpu-a01", "--until", "+30d", "--preview")
+    assert shown.exit_code == 0, shown.output
+    assert "finishes at" in shown.output
+    assert run("lin", "node", "drain", "gpu-a01", "--until", "+2h", input="n\n").exit_code == 1
+    assert not json.loads(run("lin", "nodes", "--json").output)["items"][0]["cordoned"]
+    done = run("lin", "node", "drain", "gpu-a01", "--until", "+2h", "--reason", "a new driver", "--yes")
+    assert done.exit_code == 0, done.output
+    assert "gpu-a01 is in maintenance until" in done.output
+    nodes = run("maya", "nodes").output
+    assert "online, draining" in nodes
+    assert "gpu-a01: in maintenance until" in nodes
+    assert run("lin", "node", "uncordon", "gpu-a01").exit_code == 0
