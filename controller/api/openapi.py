@@ -55,6 +55,13 @@ _PATH_WORDS = {
     "token": "The feed's secret",
     "id": "Its id",
 }
+_PLACES = {
+    ("nodes", "name"): "gpu1",
+    ("models", "name"): "org/model",
+    ("channels", "node"): "gpu1",
+    ("channels", "name"): "a",
+    ("users", "id"): "maya",
+}
 _COMMON = {400: "Cannot be read", 401: "Who are you?", 403: "Not allowed", 422: "Bad input; `details` names the field"}
 _ALWAYS = {500: "A fault of the controller; its log has it under `details.fault`", 503: "The database does not answer"}
 _FAULTS: dict[int, tuple[str, str, dict[str, Any]]] = {
@@ -109,6 +116,7 @@ def document(table: Iterable[Route], *, closed: bool = False) -> dict[str, Any]:
     for route in (*known, *_OWN):
         path = _PART.sub(r"{\2}", route.path)
         paths.setdefault(path, {})[route.method.lower()] = _operation(route, path, schemas)
+    _link(paths)
     return {
         "openapi": "3.1.0",
         "info": {"title": "SlotServe", "version": "1", "description": _ABOUT},
@@ -147,6 +155,23 @@ def _operation(route: Route, path: str, schemas: dict[str, Any]) -> dict[str, An
             content["example"] = BODIES[route.body.__name__]
         operation["requestBody"] = {"required": needed, "content": {"application/json": content}}
     return operation
+
+
+def _link(paths: dict[str, Any]) -> None:
+    """Where the id of what was made or listed leads: `/keys` to `/keys/{id}` and below."""
+    for path, methods in paths.items():
+        below = {
+            operation["operationId"]: operation["operationId"]
+            for place, others in paths.items()
+            if re.fullmatch(re.escape(path) + r"/\{id\}(/\w+)?", place)
+            for operation in others.values()
+        }
+        for method, status, where in (("post", "201", "/id"), ("get", "200", "/items/0/id")):
+            if below and status in methods.get(method, {}).get("responses", {}):
+                methods[method]["responses"][status]["links"] = {
+                    name: {"operationId": to, "parameters": {"id": f"$response.body#{where}"}}
+                    for name, to in below.items()
+                }
 
 
 def _responses(route: Route, schemas: dict[str, Any]) -> dict[str, Any]:
@@ -197,6 +222,8 @@ def _places(route: Route) -> list[dict[str, Any]]:
     for part in _PART.finditer(route.path):
         words = "Its id or name" if route.path.startswith("/users/") else _PATH_WORDS[part[2]]
         place = {"name": part[2], "in": "path", "required": True, "description": words}
+        if (value := _PLACES.get((route.path.split("/")[1], part[2]))) is not None:
+            place["example"] = value
         found.append({**place, "schema": {"type": "string", "minLength": 1}})
     return found
 

@@ -76,6 +76,12 @@ def test_examples_of_bodies_are_taken(route: Any) -> None:
     parse_body(route.body, json.dumps(BODIES[route.body.__name__]).encode(), "application/json")
 
 
+def test_ids_lead_on() -> None:
+    made = described.document()["paths"]["/reservations"]["post"]["responses"]["201"]["links"]
+    assert {"get_reservations_id", "post_reservations_id_cancel"} <= made.keys()
+    assert made["get_reservations_id"]["parameters"] == {"id": "$response.body#/id"}
+
+
 def test_no_two_things_of_one_name() -> None:
     with pytest.raises(ValueError, match="two different things"):
         openapi._add({"A": {"type": "object"}}, {"A": {"type": "string"}})
