@@ -60,7 +60,7 @@ def register(app: Flask, ctx: Context) -> None:
         options = [{"id": c["id"], "open": _open(c), "phase": c["phase"], "model": _model(c)} for c in usable]
         return render_template("console/try.html", options=options, chosen=chosen)
 
-    @app.post("/try/<node>/<name>")
+    @app.post("/api/console/try/<node>/<name>")  # below /api, so that its refusals are JSON
     def chat(node: str, name: str) -> ResponseReturnValue:
         actor = auth.authenticate(ctx, request, ctx.clock())
         body = parse_body(Chat, request.get_data(), request.content_type)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterable
 from typing import Any
 
@@ -13,6 +11,7 @@ from flask.typing import ResponseReturnValue
 from controller.console import language, show, usage_data
 from controller.console.asking import page
 from controller.context import Context
+from controller.csv_text import csv_text
 from controller.rights import Actor, Owned, may
 from controller.store import users
 from controller.times import text_of
@@ -80,18 +79,8 @@ def _label(at: int, now: int, zone: Any, hours: str) -> str:
 
 
 def _csv(name: str, view: usage_data.View, head: list[str], rows: Iterable[list[Any]]) -> Response:
-    """A file that spreadsheets open: no cell of it can be taken for a formula."""
-    out = io.StringIO()
-    writer = csv.writer(out)
-    writer.writerow(head)
-    for row in rows:
-        writer.writerow([_cell(value) for value in row])
-    answer = Response(out.getvalue(), mimetype="text/csv")
+    answer = Response(csv_text(head, rows), mimetype="text/csv")
     day = (text_of(view.end) or "")[:10]
     answer.headers["Content-Disposition"] = f'attachment; filename="slotserve-{name}-{day}.csv"'
     answer.headers["Cache-Control"] = "no-store"
     return answer
-
-
-def _cell(value: Any) -> Any:
-    return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") else value

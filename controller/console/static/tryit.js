@@ -35,7 +35,7 @@
     let answer = '', thought = '', usage = null, failed = null, note = '';
     try {
       const [node, name] = channel.value.split('/').map(encodeURIComponent);
-      const told = await fetch(`/try/${node}/${name}`, { method: 'POST', signal: running.signal, headers: { 'Content-Type': 'application/json', 'X-CSRF-Token': $('meta[name=csrf-token]').content }, body: JSON.stringify({ messages: [...(system ? [{ role: 'system', content: system }] : []), ...said], max_tokens: most, ...(temperature ? { temperature: Number(temperature) } : {}) }) });
+      const told = await fetch(`/api/console/try/${node}/${name}`, { method: 'POST', signal: running.signal, headers: { 'Content-Type': 'application/json', 'X-CSRF-Token': $('meta[name=csrf-token]').content }, body: JSON.stringify({ messages: [...(system ? [{ role: 'system', content: system }] : []), ...said], max_tokens: most, ...(temperature ? { temperature: Number(temperature) } : {}) }) });
       if (!told.ok) failed = [(await told.json().catch(() => ({}))).error, told.status];
       else {
         if (told.headers.get('X-SlotServe-Fallback') === 'true') note = fill(W.tFallback, { model: told.headers.get('X-SlotServe-Model') ?? '' });
