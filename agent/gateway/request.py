@@ -14,7 +14,7 @@ from agent.gateway.errors import Refusal, bad_request
 
 HEAD_LIMIT = 32 * 1024
 _HOST = re.compile(rb"[A-Za-z0-9._~!$&'()*+,;=%\[\]:-]*")
-_HASH, _ID = re.compile(rb"[0-9a-f]{64}"), re.compile(rb"[A-Za-z0-9_-]{1,80}")
+_HASH, _ID = re.compile(rb"[0-9a-f]{64}"), re.compile(rb"[A-Za-z0-9_-]{1,64}")
 _DROP, _HOST_HEADER, _LENGTH, _CODING, _AUTHORIZATION, _X_API_KEY, _CONNECTION, _CHANNEL, _EXPECT, _TYPE = range(10)
 _FORWARDED, _UPGRADE, _ORIGIN, _ENCODING, _ASKED, _ASKED_HEADERS, _RELAY, _REQUEST_ID = range(10, 18)
 _SPECIAL = {

@@ -158,30 +158,39 @@ def places_of(node: str, said: LiveNode, plan: types_pb2.Plan, now: int) -> list
             return Row(place, ready, start, end, tuple((w.starts_at_ms, w.ends_at_ms) for w in met))
 
         spans = _spans(channel.steps)
-        now_at = max((n for n, (at, _, _) in enumerate(spans) if at <= now), default=0)
-        at, until, wanted = spans[now_at] if spans else (now, 0, "")
+        now_at = max((n for n, span in enumerate(spans) if span.at <= now), default=0)
+        _, until, wanted, offered = spans[now_at] if spans else Span(now, 0, "", now)
         live = said.channels.get(channel.channel)
         runs = live.running if live is not None and live.phase == "ready" and live.running_model else ""
         if live is not None and runs:
             found.append(row(live.running_model or "", live.running_preset, True, live.phase_since, until))
         if wanted and wanted != runs:
             launch = launches[wanted]
-            found.append(row(launch.model, _preset(launch), False, at, until))
-        for at, until, identity in [s for s in spans[now_at + 1 :] if s[2]][:MOST_NEXT]:
-            launch = launches[identity]
-            found.append(row(launch.model, _preset(launch), False, at, until))
+            found.append(row(launch.model, _preset(launch), False, offered, until))
+        for span in [s for s in spans[now_at + 1 :] if s.target][:MOST_NEXT]:
+            launch = launches[span.target]
+            found.append(row(launch.model, _preset(launch), False, span.offered, span.until))
     return found
 
 
-def _spans(steps: Iterable[types_pb2.Step]) -> list[tuple[int, int, str]]:
-    """Stretches with one target: (from, until or 0, identity or "")."""
-    spans: list[tuple[int, int, str]] = []
+class Span(NamedTuple):
+    """A stretch with one target. `until` 0: not known; `target` "": nothing. `offered`: where it is loaded for a booking to
+    come, nobody is told of the seconds for which it may be ready before."""
+
+    at: int
+    until: int
+    target: str
+    offered: int
+
+
+def _spans(steps: Iterable[types_pb2.Step]) -> list[Span]:
+    spans: list[Span] = []
     for step in steps:
-        if spans and spans[-1][2] == step.target:
+        if spans and spans[-1].target == step.target:
             continue
         if spans:
-            spans[-1] = (spans[-1][0], step.at_ms, spans[-1][2])
-        spans.append((step.at_ms, 0, step.target))
+            spans[-1] = spans[-1]._replace(until=step.at_ms)
+        spans.append(Span(step.at_ms, 0, step.target, max(step.at_ms, step.prepares_for_ms)))
     return spans
 
 
