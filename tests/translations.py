@@ -1,10 +1,13 @@
-"""What there is to translate: every marked text of the controller's source and the console's templates."""
+"""What there is to translate: every marked text of the controller's source and the console's templates, and what settings
+mean."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from babel.messages.extract import extract_from_file
+
+from controller.settings import Settings
 
 from controller.console.spoken import MARKED
 
@@ -23,6 +26,7 @@ def texts() -> set[str | tuple[str, str]]:
         found.update(
             m[1] for m in extract_from_file("jinja2.ext:babel_extract", path, KEYWORDS, options=options) if m[1]
         )
+    found.update(field.description for field in Settings.model_fields.values() if field.description)
     return {m if isinstance(m, str) else (m[0], m[1]) for m in found if isinstance(m, (str, tuple))}
 
 

@@ -185,7 +185,7 @@ def _settings(settings: Settings) -> list[dict[str, Any]]:
                 "value": "" if value is None else str(value),
                 "changed": name != "database_url" and getattr(settings, name) != default,
                 "origin": origins.get(variable, ""),
-                "description": field.description or "",
+                "description": _(field.description) if field.description else "",
             }
         )
     return rows
