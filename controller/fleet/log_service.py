@@ -40,7 +40,7 @@ class LogService(logs_pb2_grpc.LogsServicer):
             yield logs_pb2.LogAnswer(channel=chunk.channel, launch_id=chunk.launch_id, next_offset=offset)
 
     def _keep(self, peer: Peer, chunk: Any) -> int:
-        self._records.check(peer.node, peer.enrolment)  # removed meanwhile?
+        self._records.check(peer.node, peer.enrolment, peer.ends_at)  # removed meanwhile, or run out?
         launch = Launch(
             id=chunk.launch_id,
             launched_at=chunk.launched_at_ms,

@@ -44,7 +44,7 @@ async def admitted(context: grpc.aio.ServicerContext, records: Records) -> tuple
     """The peer and its node id, or the stream is aborted with the reason."""
     try:
         peer = peer_of(context)
-        return peer, await asyncio.to_thread(records.check, peer.node, peer.enrolment)
+        return peer, await asyncio.to_thread(records.check, peer.node, peer.enrolment, peer.ends_at)
     except NodeRefused as err:
         await context.abort(grpc.StatusCode.PERMISSION_DENIED, str(err))
         raise  # not reached: abort raises

@@ -58,8 +58,11 @@ class Records:
     def __init__(self, store: Store, clock: Callable[[], int]) -> None:
         self._store, self._clock = store, clock
 
-    def check(self, name: str, enrolment: str) -> str:
-        """The node's id. Raises NodeRefused where it is unknown, removed, or has been enrolled anew since."""
+    def check(self, name: str, enrolment: str, ends_at: int | None = None) -> str:
+        """The node's id. Raises NodeRefused where it is unknown, removed, disabled, or has been enrolled anew since, or
+        where its certificate's end (ms) has passed."""
+        if ends_at is not None and ends_at <= self._clock():
+            raise NodeRefused("the client certificate has run out")
         with self._store.read() as session:
             return known(session, name, enrolment).id
 

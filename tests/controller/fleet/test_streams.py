@@ -214,3 +214,18 @@ def test_the_words_from_before_do_not_count_until_the_node_speaks_again(controll
         calls[-1].cancel()
 
     with_channel(state, scene)
+
+
+def test_no_stream_outlives_its_certificate(controller: Controller, state: State) -> None:
+    async def scene(channel: Any) -> None:
+        call = logs_pb2_grpc.LogsStub(channel).Ship(timeout=10)
+        await call.write(logs_pb2.LogChunk(channel="main", launch_id="x", data=b"x"))
+        assert (await call.read()).next_offset == 1
+        controller.clock_offset = 91 * 86_400_000
+        await call.write(logs_pb2.LogChunk(channel="main", launch_id="x", offset=1, data=b"y"))
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await call.read()
+        assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
+        assert "run out" in refused.value.details()
+
+    with_channel(state, scene)
