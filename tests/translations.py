@@ -7,9 +7,8 @@ from pathlib import Path
 
 from babel.messages.extract import extract_from_file
 
-from controller.settings import Settings
-
 from controller.console.spoken import MARKED
+from controller.settings import Settings
 
 CONTROLLER = Path(__file__).parents[1] / "controller"
 KEYWORDS = {"_": None, "gettext": None, "ngettext": (1, 2), "N_": None, "raw": None}

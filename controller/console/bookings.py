@@ -11,6 +11,7 @@ from sqlalchemy import or_, select
 from sqlalchemy.orm import Session
 
 from controller.api import bookings as api
+from controller.api import feeds as feeds_api
 from controller.booking.view import policy_for
 from controller.console import asking, language, live, overview, shell, trail
 from controller.console.facts import fleet
@@ -20,6 +21,7 @@ from controller.rights import Actor, may
 from controller.scheduling.policies import HOUR
 from controller.store import channels, reservations
 from controller.store.tables import HOLDING, Reservation
+from controller.times import parse
 
 LATELY = 5
 PAGE = 50
@@ -69,7 +71,7 @@ class Mine:
 
 
 def register(app: Flask, ctx: Context) -> None:
-    """/bookings, /bookings/past and /bookings/<id>."""
+    """/bookings, /bookings/past, /bookings/calendar and /bookings/<id>."""
 
     @asking.page(app, ctx, "/bookings")
     def mine_page(actor: Actor) -> ResponseReturnValue:
@@ -102,6 +104,17 @@ def register(app: Flask, ctx: Context) -> None:
         with ctx.store.read() as db:
             past = lately(db, actor, now, PAGE + 1, before)
         return render_template("console/bookings.html", past=past[:PAGE], more=len(past) > PAGE, which="past", parts={})
+
+    @asking.page(app, ctx, "/bookings/calendar")
+    def calendar_page(actor: Actor) -> ResponseReturnValue:
+        feeds = [
+            f for f in asking.everything(ctx, actor, feeds_api.list_feeds, feeds_api.FeedPage) if f["kind"] == "feed"
+        ]
+        with ctx.store.read() as db:
+            every = [f"{n.name}/{c.name}" for c, n in channels.page(db, 5000) if c.gone_at is None]
+        return render_template(
+            "console/bookings.html", feeds=feeds, channels=every, instant=parse, which="calendar", parts={}
+        )
 
     @asking.page(app, ctx, "/bookings/<id>")
     def one_page(actor: Actor, id: str) -> ResponseReturnValue:

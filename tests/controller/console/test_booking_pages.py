@@ -179,6 +179,16 @@ def test_the_console_gets_its_own_language_from_the_api_and_keys_get_english(wor
     assert told["problems"][0]["message"].startswith("no model")
 
 
+def test_calendar_feeds_are_made_and_listed_without_their_secret(world: Scene) -> None:
+    client = world.client("maya")
+    made = client.post("/api/v1/feeds", json={"name": "phone", "channel": None}, headers=token(client)).get_json()
+    page = client.get("/bookings/calendar").text
+    assert "phone" in plain(page)
+    assert "my own bookings" in plain(page)
+    assert made["secret"] not in page
+    assert made["secret"] not in world.client("lin").get("/bookings/calendar").text
+
+
 def test_pages_are_packed_for_who_takes_it(world: Scene) -> None:
     import gzip
 
