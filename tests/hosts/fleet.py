@@ -204,7 +204,7 @@ def rolled_out(folder: Path, archive: Path, models: Sequence[Path], hosts: int =
         fleet = Fleet(lab, folder, archive)
         for host in fleet.nodes:
             target = host.root / "srv/models"
-            target.mkdir(parents=True)
+            target.mkdir(parents=True, exist_ok=True)
             for model in models:
                 shutil.copy(model, target / model.name)
         yield fleet

@@ -3,6 +3,8 @@
     python -m tests.hosts.lab up 3        h1, h2, h3 at 10.213.77.11, .12, .13, reached by ssh from here and from nowhere else
     python -m tests.hosts.lab down        ends them and takes away all that was made
 
+With SLOTSERVE_HOSTS_KEEP=1 a run of the tests leaves its hosts up, and takes those that are up: for work on single tests.
+
 The base (Debian, by mmdebstrap) is made once and kept; a host is a layer above it. The hosts have no way out: what they
 need is in the base, or is copied to them. Needs root, Linux, and Debian's mmdebstrap, systemd-container, iproute2 and
 openssh-client.
@@ -23,6 +25,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 FOLDER = Path(os.environ.get("SLOTSERVE_HOSTS_DIR", "/var/tmp/slotserve-hosts"))
+KEEP = bool(os.environ.get("SLOTSERVE_HOSTS_KEEP"))
 BRIDGE, NET = "slotlab0", "10.213.77"
 SUITE = "bookworm"
 PACKAGES = (
@@ -175,18 +178,27 @@ class Host:
         """When its first process was started; empty while there is none."""
         return self.run("stat", "-c", "%Y", "/proc/1", check=False, seconds=10).stdout.strip()
 
+    def alive(self) -> bool:
+        return bool(self._keeper_pid())
+
+    def _keeper_pid(self) -> int:
+        """Of the process that keeps it running; 0 when there is none."""
+        try:
+            pid = int((self.folder / "pid").read_text())
+            return pid if "tests.hosts.keeper" in Path(f"/proc/{pid}/cmdline").read_text() else 0
+        except (OSError, ValueError):
+            return 0
+
     def down(self) -> None:
         """Ends it and takes away what was made for it; goes on where something is not there."""
-        pid_file = self.folder / "pid"
-        with contextlib.suppress(OSError, ValueError):
-            pid = int(pid_file.read_text())
-            if "tests.hosts.keeper" in Path(f"/proc/{pid}/cmdline").read_text():
+        if pid := self._keeper_pid():
+            with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGTERM)
-                end = time.monotonic() + 20
-                while Path(f"/proc/{pid}").exists() and time.monotonic() < end:
-                    if self._keeper is not None and self._keeper.poll() is not None:
-                        break
-                    time.sleep(0.05)
+            end = time.monotonic() + 20
+            while Path(f"/proc/{pid}").exists() and time.monotonic() < end:
+                if self._keeper is not None and self._keeper.poll() is not None:
+                    break
+                time.sleep(0.05)
         _try("umount", str(self.root))
         if not self.root.is_mount():
             shutil.rmtree(self.folder, ignore_errors=True)
@@ -215,7 +227,8 @@ class Lab:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.down()
+        if not KEEP:
+            self.down()
 
     def up(self) -> None:
         lower = base()
@@ -226,6 +239,8 @@ class Lab:
         except OSError:
             raise LabError("another run has the hosts on this machine") from None
         self._lock = lock  # kept while the hosts are
+        if KEEP and all(host.alive() for host in self.hosts):
+            return
         self.clear()
         if not self.key.exists():
             _do("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(self.key))
