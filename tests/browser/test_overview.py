@@ -113,21 +113,6 @@ def test_the_keyboard_reaches_the_dialog_and_escape_gives_focus_back(visit: Any)
     assert here.complaints == []
 
 
-@pytest.mark.parametrize("size", [WIDE, PHONE], ids=["1440", "390"])
-@pytest.mark.parametrize("language", ["en", "zh_Hans"])
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_no_sideways_scrolling_and_no_complaint(visit: Any, size: dict[str, int], language: str, theme: str) -> None:
-    here = visit(size, language, color_scheme=theme)
-    here.page.goto(here.url + "/login")
-    assert here.sideways() == 0
-    page = here.sign_in("lin", PASSWORD)
-    assert here.sideways() == 0
-    page.click(".top [data-book]")
-    sync_api.expect(page.locator("#d-live")).to_contain_text("空闲" if language == "zh_Hans" else "Free")
-    assert here.sideways() == 0
-    assert here.complaints == []
-
-
 def test_the_language_changes_and_stays(visit: Any) -> None:
     here = visit(PHONE)
     page = here.sign_in("lin", PASSWORD)
