@@ -11,6 +11,7 @@ from controller.cli.app import App
 from controller.cli.booking_words import model_of, people_of, say_booked, say_check, with_call
 from controller.cli.channels import channel_name
 from controller.cli.client import Client, Refused, ways_out
+from controller.cli.complete import MODEL, PERSON
 from controller.cli.options import CHANNEL, command
 
 WEEK = 7 * 86_400_000
@@ -18,7 +19,7 @@ COUNTS_AS_NOW = 60_000  # the controller takes a start up to a minute ago as now
 
 
 @click.command()
-@click.argument("model", metavar="MODEL[:PRESET]", required=False)
+@click.argument("model", metavar="MODEL[:PRESET]", required=False, type=MODEL)
 @click.option("--channel", type=CHANNEL, help="node/name; without it the best one is picked.")
 @click.option("--for", "duration", default="1h", show_default=True, help="How long: 90m, 1h30m, 2h.")
 @click.option("--at", default="now", show_default=True, help="When: now, 14:00, 'tomorrow 9:00', +2h, RFC 3339.")
@@ -26,9 +27,14 @@ COUNTS_AS_NOW = 60_000  # the controller takes a start up to a minute ago as now
 @click.option("--exclusive", is_flag=True, help="The whole card: nothing is loaded.")
 @click.option("--note", help="Seen by you, participants, approvers and administrators.")
 @click.option(
-    "--participant", "participants", multiple=True, metavar="NAME", help="May call as you do; may be repeated."
+    "--participant",
+    "participants",
+    multiple=True,
+    metavar="NAME",
+    type=PERSON,
+    help="May call as you do; may be repeated.",
 )
-@click.option("--holder", metavar="NAME", help="Book for somebody else (administrators).")
+@click.option("--holder", metavar="NAME", type=PERSON, help="Book for somebody else (administrators).")
 @click.option(
     "--repeat", type=click.Choice(("daily", "weekly")), help="Again, by wall clock; --until or --times ends it."
 )
@@ -66,10 +72,10 @@ def book(app: App, **given: Any) -> None:
 
 
 @click.command()
-@click.argument("model", metavar="[MODEL[:PRESET]]", required=False)
-@click.option("--for", "duration", default="1h", show_default=True)
-@click.option("--after", default="now", show_default=True)
-@click.option("--exclusive", is_flag=True)
+@click.argument("model", metavar="[MODEL[:PRESET]]", required=False, type=MODEL)
+@click.option("--for", "duration", default="1h", show_default=True, help="How long: 90m, 1h30m, 2h.")
+@click.option("--after", default="now", show_default=True, help="Near to when: 14:00, 'tomorrow 9:00', +2h, RFC 3339.")
+@click.option("--exclusive", is_flag=True, help="The whole card instead of a model.")
 @click.option("--channel", type=CHANNEL, help="With --tell-me: only there.")
 @click.option("--before", help="With --tell-me: the slot ends by then; a week from --after when missing.")
 @click.option("--tell-me", is_flag=True, help="Tell me once when such a slot gets free, instead of listing.")

@@ -9,16 +9,19 @@ import click
 from controller.cli import times
 from controller.cli.app import App
 from controller.cli.booking_words import holder_of, model_of, people_of, say_booked, status, what, with_call
-from controller.cli.client import path_of
+from controller.cli.complete import BOOKING, MODEL, PERSON
+from controller.cli.ids import booking_id, booking_path
 from controller.cli.options import CHANNEL, command
+
+STATES = ("pending", "approved", "running", "rejected", "expired", "cancelled", "ended_early", "finished")
 
 
 @click.command()
 @click.option("--all", "everybody", is_flag=True, help="Everybody's.")
-@click.option("--channel", type=CHANNEL)
+@click.option("--channel", type=CHANNEL, help="Only that one.")
 @click.option("--from", "begin", default="now", show_default=True, help="Those that end after this.")
 @click.option("--to", "end", help="Those that begin before this.")
-@click.option("--status", "state", help="pending, approved, rejected, expired, cancelled, ended_early or finished.")
+@click.option("--status", "state", type=click.Choice(STATES), help="Only those of it, past ones too.")
 @command
 def bookings(app: App, everybody: bool, channel: str | None, begin: str, end: str | None, state: str | None) -> None:
     """Bookings: yours, or everybody's. Coming and running ones, unless a status is named."""
@@ -49,28 +52,32 @@ def _list(app: App, rows: list[list[Any]], items: list[dict[str, Any]]) -> None:
 
 @click.group()
 def booking() -> None:
-    """One booking: show, edit, extend, move, end, cancel, approve, reject."""
+    """One booking: show, edit, extend, move, end, cancel, approve, reject.
+
+    ID may be its last few characters, where no other booking ends with them."""
 
 
 @booking.command("show")
-@click.argument("booking_id", metavar="ID")
+@click.argument("booking_id", metavar="ID", type=BOOKING)
 @command
 def show(app: App, booking_id: str) -> None:
     """Everything about a booking, and how to call it."""
     with app.client() as client:
-        item = with_call(client, client.get(path_of("reservations", booking_id)))
+        item = with_call(client, client.get(booking_path(client, booking_id)))
     app.out(item, lambda: say_booked(app, item))
 
 
 @booking.command("edit")
-@click.argument("booking_id", metavar="ID")
-@click.option("--model", metavar="MODEL[:PRESET]")
+@click.argument("booking_id", metavar="ID", type=BOOKING)
+@click.option("--model", metavar="MODEL[:PRESET]", type=MODEL, help="Another model.")
 @click.option("--at", help="A new start.")
 @click.option("--until", help="A new end.")
 @click.option("--for", "duration", help="A new length.")
-@click.option("--channel", type=CHANNEL)
-@click.option("--note")
-@click.option("--participant", "participants", multiple=True, metavar="NAME", help="All of them; replaces the list.")
+@click.option("--channel", type=CHANNEL, help="Another channel.")
+@click.option("--note", help="A new note.")
+@click.option(
+    "--participant", "participants", multiple=True, metavar="NAME", type=PERSON, help="All of them; replaces the list."
+)
 @click.option("--reason", help="For administrators who change somebody else's.")
 @command
 def edit(app: App, booking_id: str, **given: Any) -> None:
@@ -78,7 +85,8 @@ def edit(app: App, booking_id: str, **given: Any) -> None:
     if given["until"] and given["duration"]:
         raise click.UsageError("--for and --until exclude each other.")
     with app.client() as client:
-        old = client.get(path_of("reservations", booking_id))
+        where = booking_path(client, booking_id)
+        old = client.get(where)
         body: dict[str, Any] = {k: given[k] for k in ("channel", "note", "reason") if given[k] is not None}
         if given["model"]:
             body["model"], body["preset"] = model_of(client, given["model"])
@@ -97,12 +105,12 @@ def edit(app: App, booking_id: str, **given: Any) -> None:
             body["participants"] = people_of(client, given["participants"])
         if not body:
             raise click.UsageError("Nothing to change; name at least one option.")
-        item = client.patch(path_of("reservations", booking_id), {"version": old["version"], **body})
+        item = client.patch(where, {"version": old["version"], **body})
     app.out(item, lambda: say_booked(app, item))
 
 
 @booking.command("extend")
-@click.argument("booking_id", metavar="ID")
+@click.argument("booking_id", metavar="ID", type=BOOKING)
 @click.option("--by", "duration", help="How much longer: 30m.")
 @click.option("--until", help="A new end.")
 @click.option("--reason", help="For administrators who act on somebody else's.")
@@ -112,13 +120,14 @@ def extend(app: App, booking_id: str, duration: str | None, until: str | None, r
     if bool(duration) == bool(until):
         raise click.UsageError("Say --by 30m, or --until 18:00.")
     with app.client() as client:
-        old = client.get(path_of("reservations", booking_id))
+        where = booking_path(client, booking_id)
+        old = client.get(where)
         end = times.from_api(old["ends_at"])
         new = (
             end + round(app.duration(duration, "--by") * 1000) if duration else app.instant(until or "", end, "--until")
         )
         body = {"ends_at": times.rfc3339(new), **({"reason": reason} if reason else {})}
-        item = client.post(path_of("reservations", booking_id) + "/extend", body)
+        item = client.post(f"{where}/extend", body)
     app.out(
         item,
         lambda: click.echo(
@@ -130,7 +139,7 @@ def extend(app: App, booking_id: str, duration: str | None, until: str | None, r
 
 
 @booking.command("move")
-@click.argument("booking_id", metavar="ID")
+@click.argument("booking_id", metavar="ID", type=BOOKING)
 @click.option("--channel", type=CHANNEL, help="Where to; without it the best that fits.")
 @click.option("--reason", help="For administrators who move somebody else's.")
 @command
@@ -140,13 +149,13 @@ def move(app: App, booking_id: str, channel: str | None, reason: str | None) -> 
     One that is still to come keeps its id. A running one is ended, and what is left of it begins on the other channel."""
     body = {name: value for name, value in (("channel", channel), ("reason", reason)) if value}
     with app.client() as client:
-        item = with_call(client, client.post(path_of("reservations", booking_id) + "/move", body))
+        item = with_call(client, client.post(booking_path(client, booking_id) + "/move", body))
     app.out(item, lambda: say_booked(app, item))
 
 
 def _ending(name: str, text: str) -> None:
     @booking.command(name, help=text)
-    @click.argument("booking_id", metavar="ID")
+    @click.argument("booking_id", metavar="ID", type=BOOKING)
     @click.option("--reason", help="Told to the holder.")
     @click.option("--series", is_flag=True, help="Of a repeated booking: all that are still to come.")
     @click.option("--following", is_flag=True, help="Of a repeated booking: this one and those after it.")
@@ -158,24 +167,24 @@ def _ending(name: str, text: str) -> None:
         if series or following:
             body["scope"] = "all" if series else "following"
         with app.client() as client:
-            item = client.post(f"{path_of('reservations', booking_id)}/{name}", body)
+            item = client.post(f"{booking_path(client, booking_id)}/{name}", body)
         rows = item.get("changed") or [item]
         app.out(item, lambda: click.echo("\n".join(f"{r['id']} is {status(r)}." for r in rows)))
 
 
 def _decision(name: str, text: str, needs_reason: bool = False) -> None:
     @booking.command(name, help=text)
-    @click.argument("booking_ids", metavar="ID...", nargs=-1, required=True)
+    @click.argument("booking_ids", metavar="ID...", nargs=-1, required=True, type=BOOKING)
     @click.option("--reason", required=needs_reason, help="Told to the holder.")
     @command
     def decide(app: App, booking_ids: tuple[str, ...], reason: str | None) -> None:
         said = {"reason": reason} if reason else {}
         with app.client() as client:
             if len(booking_ids) == 1:
-                item = client.post(f"{path_of('reservations', booking_ids[0])}/{name}", said)
-                app.out(item, lambda: click.echo(f"{booking_ids[0]} is {status(item)}."))
+                item = client.post(f"{booking_path(client, booking_ids[0])}/{name}", said)
+                app.out(item, lambda: click.echo(f"{item['id']} is {status(item)}."))
                 return
-            body = {"ids": list(booking_ids), "approve": name == "approve", **said}
+            body = {"ids": [booking_id(client, one) for one in booking_ids], "approve": name == "approve", **said}
             answer = client.post("/reservations/decide", body)
         app.out(answer, lambda: _say_decided(answer))
         if answer["decided"] < len(answer["items"]):

@@ -12,6 +12,7 @@ import click
 from controller.cli import sentence, times
 from controller.cli.app import App
 from controller.cli.client import Refused, path_of
+from controller.cli.complete import MODEL
 from controller.cli.options import CHANNEL, command, name_of, split_model
 from controller.words import PHASES
 
@@ -42,7 +43,9 @@ def show(app: App, name: str) -> None:
 
 @channel.command("set")
 @click.argument("name", type=CHANNEL)
-@click.option("--default", "default", metavar="MODEL[:PRESET]", help="What it serves outside bookings; '' = nothing.")
+@click.option(
+    "--default", "default", metavar="MODEL[:PRESET]", type=MODEL, help="What it serves outside bookings; '' = nothing."
+)
 @click.option("--lead", help="Minimum preload lead, for example 3m.")
 @click.option(
     "--policy",
@@ -71,7 +74,7 @@ def set_(app: App, name: str, default: str | None, lead: str | None, policy: tup
 
 @channel.command("override")
 @click.argument("name", type=CHANNEL)
-@click.argument("model", required=False, metavar="[MODEL[:PRESET]]")
+@click.argument("model", required=False, metavar="[MODEL[:PRESET]]", type=MODEL)
 @click.option("--unload", is_flag=True, help="Load nothing.")
 @click.option("--clear", is_flag=True, help="End the override.")
 @click.option("--until", help="When it ends by itself; a booking that begins ends it too.")
@@ -110,7 +113,7 @@ def override(
 
 @channel.command("reload")
 @click.argument("name", type=CHANNEL)
-@click.option("--reason")
+@click.option("--reason", help="For the audit.")
 @command
 def reload(app: App, name: str, reason: str | None) -> None:
     """Start the engine anew, without waiting for running requests."""
@@ -119,7 +122,7 @@ def reload(app: App, name: str, reason: str | None) -> None:
 
 @channel.command("retry")
 @click.argument("name", type=CHANNEL)
-@click.option("--reason")
+@click.option("--reason", help="For the audit.")
 @command
 def retry(app: App, name: str, reason: str | None) -> None:
     """Try a failed model again now."""
@@ -128,7 +131,7 @@ def retry(app: App, name: str, reason: str | None) -> None:
 
 @click.command()
 @click.argument("name", type=CHANNEL, metavar="CHANNEL")
-@click.option("--hours", type=click.IntRange(1, 48), default=24)
+@click.option("--hours", type=click.IntRange(1, 48), default=24, show_default=True, help="How far ahead.")
 @command
 def plan(app: App, name: str, hours: int) -> None:
     """A channel's timetable: what it will run, from when, and why."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 
 import click
+from click.shell_completion import CompletionItem
 
 from controller.cli.app import App
 
@@ -45,6 +46,8 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "notifications": ("notifications", "notifications", "What you have been told, and how you are told."),
     "audit": ("reports", "audit", "Who did what, and when."),
     "usage": ("reports", "usage", "Requests and GPU time."),
+    "completion": ("complete", "completion", "Make Tab complete commands and names in your shell."),
+    "openapi": ("server", "openapi", "Print the REST interface's description (OpenAPI 3.1)."),
 }
 
 
@@ -60,6 +63,12 @@ class Lazy(click.Group):
         module, attribute, _ = COMMANDS[name]
         found: click.Command = getattr(importlib.import_module(f"controller.cli.{module}"), attribute)
         return found
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Likewise: Tab is to be quick."""
+        if incomplete.startswith("-"):
+            return super().shell_complete(ctx, incomplete)
+        return [CompletionItem(name, help=row[2]) for name, row in COMMANDS.items() if name.startswith(incomplete)]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """From the table alone: help imports nothing."""

@@ -9,12 +9,13 @@ import click
 from agent.engines import ENGINES
 from controller.cli.app import App
 from controller.cli.client import Client, Refused, path_of
+from controller.cli.complete import MODEL, PRESET
 from controller.cli.options import command, split_model
 from controller.cli.times import show_duration
 
 
 @click.command()
-@click.argument("name", required=False)
+@click.argument("name", required=False, type=MODEL)
 @command
 def models(app: App, name: str | None) -> None:
     """Models and the nodes that hold them; with NAME everything about one."""
@@ -34,7 +35,7 @@ def models(app: App, name: str | None) -> None:
 
 
 @click.command()
-@click.option("--model", help="Only those of one model.")
+@click.option("--model", type=MODEL, help="Only those of one model.")
 @command
 def presets(app: App, model: str | None) -> None:
     """Named engine parameters."""
@@ -55,7 +56,9 @@ def preset() -> None:
 
 
 _FIELDS = [
-    click.option("--engine", type=click.Choice(["llama.cpp", "vllm", "sglang", "simulated"])),
+    click.option(
+        "--engine", type=click.Choice(["llama.cpp", "vllm", "sglang", "simulated"]), help="Which engine it is for."
+    ),
     click.option("--args", "args", help="As on a command line: --args '-ngl 99 -c 16384'."),
     click.option("--env", "env", multiple=True, metavar="NAME=VALUE", help="Environment; may be repeated."),
     click.option("--load-timeout", help="Longest load, for example 20m."),
@@ -69,7 +72,7 @@ def _fields(function: Any) -> Any:
 
 
 @preset.command("add")
-@click.argument("name", metavar="MODEL:PRESET")
+@click.argument("name", metavar="MODEL:PRESET", type=MODEL)
 @_fields
 @command
 def add(app: App, name: str, **fields: Any) -> None:
@@ -84,7 +87,7 @@ def add(app: App, name: str, **fields: Any) -> None:
 
 
 @preset.command("edit")
-@click.argument("name", metavar="MODEL:PRESET")
+@click.argument("name", metavar="MODEL:PRESET", type=PRESET)
 @_fields
 @click.option("--rename", help="A new name.")
 @command
@@ -99,7 +102,7 @@ def edit(app: App, name: str, rename: str | None, **fields: Any) -> None:
 
 
 @preset.command("remove")
-@click.argument("name", metavar="MODEL:PRESET")
+@click.argument("name", metavar="MODEL:PRESET", type=PRESET)
 @command
 def remove(app: App, name: str) -> None:
     """Remove a preset."""

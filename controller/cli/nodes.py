@@ -9,6 +9,7 @@ import click
 from controller.cli import times
 from controller.cli.app import App
 from controller.cli.client import path_of
+from controller.cli.complete import NODE
 from controller.cli.options import command
 
 
@@ -54,7 +55,7 @@ def add(app: App, name: str) -> None:
 
 
 @node.command("cordon")
-@click.argument("name")
+@click.argument("name", type=NODE)
 @click.option("--reason", help="Shown to people.")
 @command
 def cordon(app: App, name: str, reason: str | None) -> None:
@@ -63,7 +64,7 @@ def cordon(app: App, name: str, reason: str | None) -> None:
 
 
 @node.command("drain")
-@click.argument("name")
+@click.argument("name", type=NODE)
 @click.option("--until", required=True, help="When the maintenance is over: +2h, 18:00, 'tomorrow 9:00', RFC 3339.")
 @click.option("--reason", help="Told to the holders of bookings that would begin before then.")
 @click.option("--preview", is_flag=True, help="Only list the bookings that it touches.")
@@ -94,7 +95,7 @@ def drain(app: App, name: str, until: str, reason: str | None, preview: bool, ye
 
 
 @node.command("uncordon")
-@click.argument("name")
+@click.argument("name", type=NODE)
 @command
 def uncordon(app: App, name: str) -> None:
     """Take bookings on a node again."""
@@ -102,7 +103,7 @@ def uncordon(app: App, name: str) -> None:
 
 
 @node.command("disable")
-@click.argument("name")
+@click.argument("name", type=NODE)
 @command
 def disable(app: App, name: str) -> None:
     """Cut a node off until it is enabled again: its stream ends now, and its certificate opens nothing. Its engines go on."""
@@ -112,7 +113,7 @@ def disable(app: App, name: str) -> None:
 
 
 @node.command("enable")
-@click.argument("name")
+@click.argument("name", type=NODE)
 @command
 def enable(app: App, name: str) -> None:
     """Let a disabled node in again."""
@@ -122,7 +123,7 @@ def enable(app: App, name: str) -> None:
 
 
 @node.command("remove")
-@click.argument("name")
+@click.argument("name", type=NODE)
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option("--reason", help="Told to the holders of bookings there.")
 @command

@@ -91,7 +91,7 @@ def targets(app: App, shared: bool) -> None:
 @click.option("--way", type=click.Choice(("webhook", "chat")), help="Guessed from the address when missing.")
 @click.option("--kind", "kinds", multiple=True, metavar="KIND", help="Only these; may be repeated.")
 @click.option("--shared", is_flag=True, help="Everybody's: failures of all channels and nodes (administrators).")
-@click.option("--language", type=click.Choice(("en", "zh_Hans")))
+@click.option("--language", type=click.Choice(("en", "zh_Hans")), help="Of the messages; yours when missing.")
 @click.option("--zone", metavar="ZONE", help="As Asia/Shanghai.")
 @command
 def add(app: App, name: str, url: str, way: str | None, kinds: tuple[str, ...], shared: bool, **more: Any) -> None:
@@ -164,7 +164,7 @@ def delivery(app: App) -> None:
 
 
 @notifications.command()
-@click.option("--state", type=click.Choice(("waiting", "sent", "failed", "dropped")))
+@click.option("--state", type=click.Choice(("waiting", "sent", "failed", "dropped")), help="Only those.")
 @LIMIT
 @command
 def messages(app: App, state: str | None, limit: int) -> None:

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from controller.cli.app import App
 
@@ -49,6 +50,11 @@ class ChannelName(click.ParamType[str]):
         if not slash or not node or not channel or "/" in channel:
             self.fail(f"{value!r}: a channel is named node/name, for example gpu-a01/main", param, ctx)
         return str(value)
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        from controller.cli import complete
+
+        return complete.offered(ctx, incomplete, complete.channels)
 
 
 CHANNEL = ChannelName()

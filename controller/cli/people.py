@@ -10,6 +10,7 @@ import click
 
 from controller.cli.app import App
 from controller.cli.client import Client, Refused, path_of
+from controller.cli.complete import KEY, PERSON
 from controller.cli.options import command
 
 ROLE = click.Choice(["user", "approver", "admin"])
@@ -46,7 +47,7 @@ def key() -> None:
 
 @key.command("create")
 @click.argument("name")
-@click.option("--for", "user", help="For somebody else (administrators).")
+@click.option("--for", "user", type=PERSON, help="For somebody else (administrators).")
 @click.option("--expires", help="When it ends: +30d, 2026-12-31T00:00Z; never when missing.")
 @command
 def create(app: App, name: str, user: str | None, expires: str | None) -> None:
@@ -69,7 +70,7 @@ def create(app: App, name: str, user: str | None, expires: str | None) -> None:
 
 
 @key.command("revoke")
-@click.argument("key_id", metavar="ID-OR-PREFIX")
+@click.argument("key_id", metavar="NAME-OR-ID", type=KEY)
 @command
 def revoke(app: App, key_id: str) -> None:
     """Revoke a key: gateways that hear of it refuse it within 2 s, and end what runs with it."""
@@ -99,8 +100,8 @@ def user() -> None:
 @user.command("add")
 @click.argument("name")
 @click.option("--admin", is_flag=True, help="The same as --role admin.")
-@click.option("--role", type=ROLE, default="user")
-@click.option("--email")
+@click.option("--role", type=ROLE, default="user", show_default=True, help="approver: may approve; admin: everything.")
+@click.option("--email", help="Where mails go.")
 @click.option("--password", help="Visible to others on this machine while it runs; better --password-file.")
 @click.option("--password-file", type=click.Path(path_type=Path), help="A file with the password.")
 @click.option("--temporary", is_flag=True, help="The password must be changed at the first sign-in.")
@@ -154,9 +155,9 @@ def add_user(
 
 
 @user.command("edit")
-@click.argument("name")
-@click.option("--role", type=ROLE)
-@click.option("--email")
+@click.argument("name", type=PERSON)
+@click.option("--role", type=ROLE, help="approver: may approve; admin: everything.")
+@click.option("--email", help="Where mails go.")
 @click.option("--rename", help="A new name.")
 @click.option("--password", is_flag=True, help="Ask for a new password; somebody else's is to be changed at once.")
 @click.option("--permanent", is_flag=True, help="With --password: it need not be changed.")
@@ -191,7 +192,7 @@ def edit_user(
 
 
 @user.command("disable")
-@click.argument("name")
+@click.argument("name", type=PERSON)
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @command
 def disable(app: App, name: str, yes: bool) -> None:

@@ -1,4 +1,4 @@
-"""`slotserve serve`, `migrate` and `settings`: on the controller's own machine."""
+"""`slotserve serve`, `migrate`, `settings` and `openapi`: on the controller's own machine."""
 
 from __future__ import annotations
 
@@ -96,6 +96,18 @@ def settings(app: App, local: bool) -> None:
             click.echo("From this shell's environment; slotserve login shows the running controller's.", err=True)
 
     app.out({"items": items, "of": "controller" if asked else "environment"}, people)
+
+
+@click.command()
+@command
+def openapi(app: App) -> None:
+    """Print the description of the REST interface (OpenAPI 3.1); a running controller has it at /api/v1/openapi.json."""
+    import json
+
+    from controller.api import ROUTES
+    from controller.api.openapi import document
+
+    click.echo(json.dumps(document(ROUTES), ensure_ascii=False, indent=2))
 
 
 def shown_url(url: Any) -> str:
