@@ -32,8 +32,8 @@ class Carries(Protocol):
     def take_keys(self, keys: Mapping[str, Mapping[str, Any]]) -> None:
         """{sha256: {"id", "user_id", "user_name", "role", "expires_at_ms"}}, whole."""
 
-    def take_directory(self, places: list[dict[str, Any]]) -> None:
-        """What is served in the fleet, whole (agent/gateway/ipc.py, PLACE)."""
+    def take_directory(self, places: list[dict[str, Any]], members: str) -> None:
+        """What is served in the fleet, and who is in it, whole (agent/gateway/ipc.py)."""
 
     def command(self, kind: str, channel: str) -> Awaitable[tuple[bool, str]]:
         """Carries a command out; (False, why) where it cannot."""
@@ -110,7 +110,7 @@ class Downlink:
         except DecodeError:
             log.error("directory of the fleet not taken: it cannot be decoded bytes=%s", len(push.directory))
             return
-        self._node.take_directory([_place(p) for p in said.places])
+        self._node.take_directory([_place(p) for p in said.places], said.members.hex())
 
     async def command(self, command: fleet_pb2.Command) -> None:
         """At most once: the id is on disk before anything is done."""

@@ -175,9 +175,9 @@ class Gateways:
         self._write("keys.json", message)
         self._tell_all(message)
 
-    def set_directory(self, places: list[dict[str, Any]]) -> None:
-        """What other nodes serve, whole, from a controller that is there."""
-        self._say_directory({"type": "directory", "as_of_ms": None, "places": places})
+    def set_directory(self, places: list[dict[str, Any]], members: str = "") -> None:
+        """What other nodes serve and which nodes there are, whole, from a controller that is there."""
+        self._say_directory({"type": "directory", "as_of_ms": None, "places": places, "members": members})
 
     def directory_ages(self, now: Millis) -> None:
         """The controller is not reached any more: what it has said of other nodes is as of now."""
@@ -418,11 +418,7 @@ class Gateways:
             if keys:
                 self._keys = dict(keys["keys"])
             if directory := read_saved(self._folder / "directory.json"):
-                self._directory = {
-                    "type": "directory",
-                    "as_of_ms": directory["as_of_ms"],
-                    "places": directory["places"],
-                }
+                self._directory = {"members": "", **directory, "as_of_ms": directory["as_of_ms"]}
             known = read_saved(self._known_file) or {}
             until = asyncio.get_running_loop().time() + GRACE_SECONDS
             for gateway_id, (pid, start) in known.items():

@@ -37,7 +37,7 @@ class Door(Protocol):
 
     def set_settings(self, settings: Mapping[str, Any]) -> None: ...
 
-    def set_directory(self, places: list[dict[str, Any]]) -> None: ...
+    def set_directory(self, places: list[dict[str, Any]], members: str) -> None: ...
 
 
 class Node:
@@ -128,8 +128,8 @@ class Node:
     def take_keys(self, keys: Mapping[str, Mapping[str, Any]]) -> None:
         self._door.set_keys(keys)
 
-    def take_directory(self, places: list[dict[str, Any]]) -> None:
-        self._door.set_directory([p for p in places if p["node"] != self.name])
+    def take_directory(self, places: list[dict[str, Any]], members: str) -> None:
+        self._door.set_directory([p for p in places if p["node"] != self.name], members)
 
     async def command(self, kind: str, channel: str) -> tuple[bool, str]:
         if channel and channel not in self.channels:

@@ -304,10 +304,12 @@ class DirectoryPush(_message.Message):
     def __init__(self, directory: _Optional[bytes] = ...) -> None: ...
 
 class Directory(_message.Message):
-    __slots__ = ("places",)
+    __slots__ = ("places", "members")
     PLACES_FIELD_NUMBER: _ClassVar[int]
+    MEMBERS_FIELD_NUMBER: _ClassVar[int]
     places: _containers.RepeatedCompositeFieldContainer[Place]
-    def __init__(self, places: _Optional[_Iterable[_Union[Place, _Mapping]]] = ...) -> None: ...
+    members: bytes
+    def __init__(self, places: _Optional[_Iterable[_Union[Place, _Mapping]]] = ..., members: _Optional[bytes] = ...) -> None: ...
 
 class Place(_message.Message):
     __slots__ = ("node", "channel", "gateway_url", "relay_address", "model", "preset", "ready", "from_ms", "until_ms", "access")

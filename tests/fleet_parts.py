@@ -161,6 +161,7 @@ class FakeNode:
         self.keys: Mapping[str, Mapping[str, Any]] | None = None
         self.key_tables = 0
         self.directory: list[dict[str, Any]] | None = None
+        self.members = ""
         self.commands: list[tuple[str, str]] = []
         self.answer: tuple[bool, str] = (True, "")
         self.said = fleet_pb2.Status(channels=[types_pb2.ChannelStatus(channel=c, phase="off") for c in channels])
@@ -190,8 +191,8 @@ class FakeNode:
         self.keys = keys
         self.key_tables += 1
 
-    def take_directory(self, places: list[dict[str, Any]]) -> None:
-        self.directory = places
+    def take_directory(self, places: list[dict[str, Any]], members: str) -> None:
+        self.directory, self.members = places, members
 
     async def command(self, kind: str, channel: str) -> tuple[bool, str]:
         self.commands.append((kind, channel))

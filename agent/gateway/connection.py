@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import httptools
 
-from agent.gateway import request
+from agent.gateway import relay, request
 from agent.gateway.errors import Refusal, answer, bad_request
 from agent.gateway.exchange import Exchange
-from agent.gateway.relay import peer_node
 
 if TYPE_CHECKING:
     from agent.gateway.server import Gateway
@@ -88,8 +87,8 @@ class ClientConnection(asyncio.Protocol):
 
     def connection_made(self, transport: Any) -> None:
         self.transport = transport
-        if self.for_relay and not peer_node(transport):
-            log.warning("relay refused: not a node's certificate peer=%s", transport.get_extra_info("peername"))
+        if self.for_relay and (why := relay.refusal(transport, self.gateway.members)):
+            log.warning("relay refused: %s peer=%s", why, transport.get_extra_info("peername"))
             self._deaf = True
             transport.abort()
             return

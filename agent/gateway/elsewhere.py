@@ -39,6 +39,12 @@ def read(message: Mapping[str, Any], node: str = "") -> Directory:
     return Directory.of(places, None if as_of is None else int(as_of))
 
 
+def read_members(message: Mapping[str, Any]) -> frozenset[str] | None:
+    """Of the same message: which nodes may relay to this one. None: not said."""
+    text = str(message.get("members") or "")
+    return frozenset(text[at : at + 32] for at in range(0, len(text), 32)) if text else None
+
+
 def instead(
     gateway: Gateway, key: Key, model: str | None, named: str | None, admission: Admission, relayed: bool
 ) -> Verdict:

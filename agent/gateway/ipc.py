@@ -16,8 +16,9 @@ agent -> gateway
                                                   what runs in the other gateway processes together, and how many there are;
                                                   where there are several, and once when there no longer are
     {"type": "figures", "text": str}              the agent's part of /metrics, whole; forgotten when the agent is away
-    {"type": "directory", "as_of_ms": null | int, "places": [PLACE]}    what other nodes serve, whole; as of when, where the
-                                                  controller is not reached since
+    {"type": "directory", "as_of_ms": null | int, "places": [PLACE], "members": hex}     what other nodes serve, whole; as of
+                                                  when, where the controller is not reached since; which nodes may relay
+                                                  (protos Directory), "": whoever has a certificate
     {"type": "usage_taken", "ids": [str]}                  usage rows the agent has written down
 
 gateway -> agent

@@ -15,7 +15,7 @@ import logging
 import os
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -121,13 +121,17 @@ class RelayDoor:
         log.info("relays are taken address=%s", self._listening.getsockname())
 
 
-def peer_node(transport: Any) -> str | None:
-    """The node whose certificate a connection has shown; None: it is no node's (a controller's is of our CA as well)."""
+def refusal(transport: Any, members: Collection[str] | None) -> str:
+    """Why a connection is not let in, for all that its certificate is of our authority; "" where it is. `members`: nodes
+    that are enrolled now, as the controller said last; None: it has not."""
     certificate = transport.get_extra_info("peercert") or {}
     subject = {name: value for part in certificate.get("subject", ()) for name, value in part}
-    if "organizationName" in subject or not subject.get("serialNumber"):
-        return None
-    return subject.get("commonName")
+    node, enrolment = subject.get("commonName"), subject.get("serialNumber")
+    if not node or not enrolment or "organizationName" in subject:
+        return "the certificate is not a node's"  # a controller's is of the same authority
+    if members is not None and hashlib.sha256(f"{node}/{enrolment}".encode()).hexdigest()[:32] not in members:
+        return f"node {node} has been removed, disabled or enrolled anew"
+    return ""
 
 
 def endpoint(exchange: Exchange, place: Place) -> Endpoint:

@@ -27,6 +27,7 @@ from agent.gateway.clock import Clock
 from agent.gateway.connection import ClientConnection
 from agent.gateway.cors import Cors
 from agent.gateway.elsewhere import read as read_directory
+from agent.gateway.elsewhere import read_members
 from agent.gateway.errors import Refusal
 from agent.gateway.keys import Key, Keys
 from agent.gateway.limits import Limits
@@ -77,6 +78,7 @@ class Gateway:
         self.metrics_apart = metrics_apart  # /metrics has an address of its own
         self.table = Table()
         self.directory = Directory()  # of the other nodes; looked into only for what is not served here
+        self.members: frozenset[str] | None = None  # nodes that may relay to this one; None: not said
         self.relays = relays  # None: nothing is relayed to other nodes
         self.relaying: set[Reply] = set()  # requests that run on other nodes
         self.keys = Keys()
@@ -238,6 +240,7 @@ class Gateway:
             self.in_flight_elsewhere = {str(c): int(n) for c, n in message["channels"].items()}
         elif kind == "directory":
             self.directory = read_directory(message, self.node)
+            self.members = read_members(message)
         elif kind == "figures":
             self.metrics.of_agent = str(message["text"])
         elif kind == "usage_taken":

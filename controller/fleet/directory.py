@@ -9,13 +9,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import heapq
 import logging
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, Protocol
 
+from sqlalchemy import select
+
 from controller.fleet.live import Live, LiveNode
 from controller.fleet.sessions import Session, Sessions, message
+from controller.store.session import Store
+from controller.store.tables import Node
 from protos import fleet_pb2, types_pb2
 
 log = logging.getLogger(__name__)
@@ -26,6 +31,7 @@ MOST_NEXT, MOST_WINDOWS = 3, 8  # a channel's stretches to come; reservations of
 PAUSE_SECONDS, PAUSE_PER_NODE_SECONDS = 0.25, 0.005
 BATCH, BATCH_SECONDS = 20, 0.01  # nodes that are told at once
 KEEP_MS = 30_000  # what a node that is away has said of itself counts so long: it restarts, or dials again
+MEMBERS_SECONDS = 15.0  # between two looks at who is enrolled, where nothing else happens
 GRACE_SECONDS = 15.0  # after a start, for the nodes to come back: what they still know of each other is better
 
 
@@ -80,7 +86,7 @@ class Book:
     def nodes(self) -> set[str]:
         return {node for node, models in self._models_of.items() if models}
 
-    async def content(self, now: int) -> bytes:
+    async def content(self, now: int, members: bytes = b"") -> bytes:
         """The directory. Where it would be too long, every model loses its last places first."""
         for model in sorted(self._stale):
             self._choose(model, now)
@@ -94,7 +100,7 @@ class Book:
                 break
             chosen += layer[: MOST_PLACES - len(chosen)]
             depth += 1
-        return fleet_pb2.Directory(places=chosen).SerializeToString(deterministic=True)
+        return fleet_pb2.Directory(places=chosen, members=members).SerializeToString(deterministic=True)
 
     def _choose(self, model: str, now: int) -> None:
         kinds: tuple[list[Row], ...] = ([], [], [], [])
@@ -198,11 +204,22 @@ def _preset(launch: types_pb2.Launch) -> str | None:
     return launch.preset if launch.HasField("preset") else None
 
 
+def members(store: Store) -> bytes:
+    """Who may relay: the nodes whose certificates count, removed and disabled ones not among them."""
+    with store.read() as session:
+        rows = session.execute(
+            select(Node.name, Node.certificate_serial)
+            .where(Node.certificate_serial.is_not(None), Node.removed_at.is_(None), Node.disabled_at.is_(None))
+            .order_by(Node.name)
+        ).all()
+    return b"".join(hashlib.sha256(f"{name}/{serial}".encode()).digest()[:16] for name, serial in rows)
+
+
 class Directories:
     """Keeps the book and tells the nodes; `run` on the fleet's loop while this controller leads."""
 
-    def __init__(self, live: Live, plans: Plans, sessions: Sessions, clock: Callable[[], int]) -> None:
-        self._live, self._plans, self._sessions, self._clock = live, plans, sessions, clock
+    def __init__(self, store: Store, live: Live, plans: Plans, sessions: Sessions, clock: Callable[[], int]) -> None:
+        self._store, self._live, self._plans, self._sessions, self._clock = store, live, plans, sessions, clock
         self._book = Book()
         self._planned: set[str] = set()
         self._dirty: set[str] = set()
@@ -234,7 +251,7 @@ class Directories:
             except Exception:
                 log.exception("the directory of the fleet could not be made; trying again with the next change")
             await asyncio.sleep(PAUSE_SECONDS + PAUSE_PER_NODE_SECONDS * len(self._sessions.all()))
-            wait = None if self._content is not None else 1.0
+            wait = MEMBERS_SECONDS if self._content is not None else 1.0
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(wait):
                     await self._due.wait()
@@ -259,7 +276,7 @@ class Directories:
         )
 
     async def _tell_all(self) -> None:
-        content = await self._book.content(self._clock())
+        content = await self._book.content(self._clock(), await asyncio.to_thread(members, self._store))
         if content == self._content:
             return
         self._content = content

@@ -14,6 +14,7 @@ from importlib.metadata import version
 from typing import Any, Protocol
 
 import grpc
+from sqlalchemy.exc import DBAPIError
 
 from controller.fleet import keys, reports, skew
 from controller.fleet.ca import CertificateAuthority, RequestRefused, serves_nodes
@@ -26,7 +27,7 @@ from controller.fleet.records import Event, NodeRefused, Records
 from controller.fleet.sessions import Session, Sessions, message
 from controller.fleet.trust import Trusts
 from controller.fleet.watch import Watch
-from controller.store.session import Store, Write
+from controller.store.session import Store, Write, answers_not, why_not
 from protos import fleet_pb2, fleet_pb2_grpc
 
 log = logging.getLogger(__name__)
@@ -71,7 +72,7 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
         self._records, self._commands, self._sessions = Records(store, clock), Commands(store), Sessions()
         self._watch = Watch(store, self._records, self._commands, self._sessions, clock)
         self._trusts = Trusts(ca, self._sessions) if ca else None
-        self._directories = Directories(live, plans, self._sessions, clock)
+        self._directories = Directories(store, live, plans, self._sessions, clock)
 
     # --- woken from other threads -----------------------------------------------------------------------------------
 
@@ -113,6 +114,15 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
     async def Connect(self, _requests: Any, context: grpc.aio.ServicerContext) -> None:
         if self._lease and not self._lease.holds():
             return await self._send_on(context)
+        try:
+            await self._session(context)
+        except DBAPIError as err:
+            if not answers_not(err):
+                raise
+            log.warning("node not taken: the database fails peer=%s error=%r", context.peer(), why_not(err))
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "the controller's database does not answer")
+
+    async def _session(self, context: grpc.aio.ServicerContext) -> None:
         peer, _ = await admitted(context, self._records)
         try:
             async with asyncio.timeout(HELLO_SECONDS):

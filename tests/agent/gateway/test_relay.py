@@ -305,6 +305,12 @@ def test_who_may_not_come_in_at_the_relay_address() -> None:
         controller = Relays(p.folder / "y")
         assert controller.look()
         assert await asks(p, controller) == b""
+        # a node's that is not one of the fleet any more
+        p.far.gateways.set_directory([], "ab" * 16)
+        await p.far.until(lambda: p.far.gateway.members)
+        assert await asks(p, enrol(p.folder / "w", "n9", p.ca)) == b""
+        p.far.gateways.set_directory([])
+        await p.far.until(lambda: p.far.gateway.members is None)
         # a node's: in, but only the hash that the node vouches for counts
         assert b" 401 " in await asks(p, enrol(p.folder / "z", "n9", p.ca))
         assert not p.far.engine.seen

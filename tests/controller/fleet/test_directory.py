@@ -9,6 +9,7 @@ import pytest
 
 from controller.fleet.directory import MOST_PLACES, Book, Row, places_of
 from controller.fleet.live import LiveChannel, LiveNode
+from controller.store.tables import Node
 from protos import fleet_pb2, types_pb2
 from tests.fleet_parts import Controller, FakeNode, linked, plan_bytes, step, until
 
@@ -165,6 +166,10 @@ def test_every_node_hears_and_keeps_it(tmp_path: Any) -> None:
                     (place,) = one.directory or []
                     assert (place["node"], place["model"], place["ready"]) == ("n2", "a", True)
                     await until(lambda: two.directory, 10, "n2 hears of itself: its agent leaves that out")
+                    assert len(one.members) == 2 * 32
+                    with controller.store.write() as session:
+                        session.query(Node).filter_by(name="n2").one().removed_at = 1
+                await until(lambda: len(one.members) == 32, 10, "who is removed may not relay any more")
 
         asyncio.run(main())
     finally:
