@@ -27,6 +27,7 @@ log = logging.getLogger(__name__)
 OPEN, SHUT, WAITING, NEXT = range(4)  # kinds of places: ready for everybody; reserved; not ready; to come
 MOST = (8, 32, 4, 4)  # of each kind, of one model
 MOST_PLACES = 1000
+SLICE = 500  # places that are looked at in one go
 MOST_NEXT, MOST_WINDOWS = 3, 8  # a channel's stretches to come; reservations of one stretch
 PAUSE_SECONDS, PAUSE_PER_NODE_SECONDS = 0.25, 0.005
 BATCH, BATCH_SECONDS = 20, 0.01  # nodes that are told at once
@@ -88,10 +89,9 @@ class Book:
 
     async def content(self, now: int, members: bytes = b"") -> bytes:
         """The directory. Where it would be too long, every model loses its last places first."""
-        for model in sorted(self._stale):
-            self._choose(model, now)
-            await asyncio.sleep(0)
-        self._stale.clear()
+        stale, self._stale = sorted(self._stale), set()
+        for model in stale:
+            await self._choose(model, now)
         chosen: list[fleet_pb2.Place] = []
         depth = 0
         while len(chosen) < MOST_PLACES:
@@ -102,12 +102,16 @@ class Book:
             depth += 1
         return fleet_pb2.Directory(places=chosen, members=members).SerializeToString(deterministic=True)
 
-    def _choose(self, model: str, now: int) -> None:
-        kinds: tuple[list[Row], ...] = ([], [], [], [])
-        for rows in self._by_model.get(model, {}).values():
-            for row in rows:
+    async def _choose(self, model: str, now: int) -> None:
+        """In slices of a few milliseconds: thousands of channels may have the model."""
+        kinds: list[list[Row]] = [[], [], [], []]
+        places = [row for rows in self._by_model.get(model, {}).values() for row in rows]
+        for begin in range(0, len(places), SLICE):
+            for row in places[begin : begin + SLICE]:
                 kinds[row.kind(now)].append(row)
-        best = [row.place for kind, rows in enumerate(kinds) for row in heapq.nsmallest(MOST[kind], rows, _order)]
+            kinds = [heapq.nsmallest(MOST[kind], rows, _order) for kind, rows in enumerate(kinds)]
+            await asyncio.sleep(0)
+        best = [row.place for rows in kinds for row in rows]
         if best:
             self._best[model] = best
         else:
