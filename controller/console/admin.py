@@ -32,7 +32,7 @@ from controller.words import N_
 PAGES = (
     ("nodes", N_("Nodes")),
     ("users", N_("People")),
-    ("keys", N_("Keys")),
+    ("keys", N_("API keys")),
     ("notifications", N_("Notifications")),
     ("wall", N_("Wall displays")),
     ("audit", N_("Audit")),

@@ -90,6 +90,7 @@ _RULES: tuple[tuple[str, str], ...] = (
     (r".*; see its output", N_("See its output.")),
 )  # fmt: skip
 RULES = tuple((re.compile(pattern, re.DOTALL), words) for pattern, words in _RULES)
+_CAUSE_FIRST = re.compile(r"^([Oo]ut of \w+ memory)\. (\w)")
 _WITH_VALUE = re.compile(r"(\S+) \(now ([^)]*)\)")
 
 
@@ -107,7 +108,7 @@ def spoken(reason: str, cause: str) -> Markup:
 
 def recognised(reason: str) -> tuple[str, tuple[str, ...]] | None:
     """(the words, what stands in their places) of a sentence of an agent."""
-    flat = reason.strip().rstrip(".")
+    flat = _CAUSE_FIRST.sub(lambda m: f"{m[1]}: {m[2].lower()}", reason.strip().rstrip("."))
     for pattern, words in RULES:
         match = pattern.fullmatch(flat) or pattern.fullmatch(flat[:1].lower() + flat[1:])
         if match is not None:

@@ -27,6 +27,7 @@ def test_each_reason_of_the_corpus_is_recognised(reason: str) -> None:
     [
         ("out of GPU memory: lower -ngl (now 99) or -c (now 65536)", "请调小 -ngl（当前 99） 或 -c（当前 65536）。"),
         ("Out of GPU memory: lower -ngl (now 99) or -c", "请调小 -ngl（当前 99） 或 -c。"),
+        ("Out of GPU memory. Lower -ngl or -c (now 65536).", "请调小 -ngl 或 -c（当前 65536）。"),
         ("the engine ended by itself before it was ready with exit status 1; see its output", "它以退出状态 1 结束，请查看其输出。"),
         ("bad argument: the engine does not know <b>; correct it in the preset, or use an engine that knows it",
          "引擎不认识 &lt;b&gt;：请在参数预设中改正，或使用认识它的引擎。"),
