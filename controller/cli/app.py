@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from controller.cli.client import Client
 
 STAMP = re.compile(r"\b\d{4}-\d\d-\d\dT\d\d:\d\d(?::\d\d(?:\.\d+)?)?Z")
+WHOLE = ("id", "channel", "node", "time", "free", "at", "key")  # columns that are not broken on a narrow terminal
 DEFAULT_URL = "http://127.0.0.1:8700"
 
 
@@ -59,7 +60,10 @@ class App:
     def instant(self, text: str, after: int | None = None, what: str = "") -> int:
         """A time that a person typed; a wrong one is a usage error that names the option."""
         try:
-            return times.parse_instant(text, self.clock(), self.zone, after)
+            instant = times.parse_instant(text, self.clock(), self.zone, after)
+            if not times.EARLIEST <= instant < times.LATEST:
+                raise times.TimeError(f"{text!r} lies outside of the years 1971 to 9998")
+            return instant
         except times.TimeError as err:
             raise click.BadParameter(str(err), param_hint=what or None) from None
 
@@ -172,7 +176,7 @@ def _rich_table(heads: Sequence[str], cells: Sequence[Sequence[str]]) -> None:
 
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for head in heads:
-        table.add_column(head, overflow="fold")
+        table.add_column(head, overflow="fold", no_wrap=head in WHOLE)
     for row in cells:
         table.add_row(*(Text(c) for c in row))  # Text: nothing in a name is markup
     Console().print(table)

@@ -10,11 +10,11 @@ import click
 
 from controller.cli.app import App
 from controller.cli.client import Refused
-from controller.cli.options import command
+from controller.cli.options import Group, command
 from controller.cli.server import in_force
 
 
-@click.group()
+@click.group(cls=Group)
 def ca() -> None:
     """The fleet's certificate authority: show it, or change it for a new one (prepare, switch, finish).
 

@@ -14,7 +14,8 @@ from controller.cli.client import Client, Refused, ways_out
 from controller.cli.complete import MODEL, PERSON
 from controller.cli.options import CHANNEL, command
 
-WEEK = 7 * 86_400_000
+DAY = 86_400_000
+WEEK = 7 * DAY
 COUNTS_AS_NOW = 60_000  # the controller takes a start up to a minute ago as now; so is one that is a minute ahead
 
 
@@ -167,6 +168,11 @@ def _wanted(app: App, client: Client, given: dict[str, Any]) -> dict[str, Any]:
     start = app.instant(given["at"], what="--at")
     if given["until"] and not given["repeat"]:
         end = app.instant(given["until"], start, "--until")
+        if times.is_clock(given["until"]) and end - start == DAY:
+            words = "is the start itself; say --for 1d for a whole day, or name the day as 'tomorrow 14:00'"
+            raise click.BadParameter(words, param_hint="--until")
+        if end <= start:
+            raise click.BadParameter("lies before the start, or is the start", param_hint="--until")
     else:
         end = start + round(app.duration(given["duration"], "--for") * 1000)
     body: dict[str, Any] = {

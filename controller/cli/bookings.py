@@ -11,7 +11,7 @@ from controller.cli.app import App
 from controller.cli.booking_words import holder_of, model_of, people_of, say_booked, status, what, with_call
 from controller.cli.complete import BOOKING, MODEL, PERSON
 from controller.cli.ids import booking_id, booking_path
-from controller.cli.options import CHANNEL, command
+from controller.cli.options import CHANNEL, Group, command
 
 STATES = ("pending", "approved", "running", "rejected", "expired", "cancelled", "ended_early", "finished")
 
@@ -50,7 +50,7 @@ def _list(app: App, rows: list[list[Any]], items: list[dict[str, Any]]) -> None:
             click.echo(app.told(f"{item['id']}: {item['problem']}; slotserve booking show {item['id']}"))
 
 
-@click.group()
+@click.group(cls=Group)
 def booking() -> None:
     """One booking: show, edit, extend, move, end, cancel, approve, reject.
 

@@ -13,7 +13,7 @@ from controller.cli import sentence, times
 from controller.cli.app import App
 from controller.cli.client import Refused, path_of
 from controller.cli.complete import MODEL
-from controller.cli.options import CHANNEL, command, name_of, split_model
+from controller.cli.options import CHANNEL, Group, command, name_of, split_model
 from controller.words import PHASES
 
 
@@ -26,7 +26,7 @@ def channels(app: App) -> None:
     app.out({"items": items}, lambda: show_channels(app, items))
 
 
-@click.group()
+@click.group(cls=Group)
 def channel() -> None:
     """One channel: show, set, override, reload, retry."""
 

@@ -8,7 +8,7 @@ import click
 
 from controller.cli.app import App
 from controller.cli.client import Refused, path_of
-from controller.cli.options import CHANNEL, command
+from controller.cli.options import CHANNEL, Group, command
 
 
 @click.command()
@@ -19,7 +19,7 @@ def feeds(app: App, user: str | None) -> None:
     _list(app, user)
 
 
-@click.group()
+@click.group(cls=Group)
 def feed() -> None:
     """Create, list or revoke a calendar feed."""
 

@@ -10,7 +10,7 @@ from agent.engines import ENGINES
 from controller.cli.app import App
 from controller.cli.client import Client, Refused, path_of
 from controller.cli.complete import MODEL, PRESET
-from controller.cli.options import command, split_model
+from controller.cli.options import Group, command, split_model
 from controller.cli.times import show_duration
 
 
@@ -50,7 +50,7 @@ def presets(app: App, model: str | None) -> None:
     )
 
 
-@click.group()
+@click.group(cls=Group)
 def preset() -> None:
     """Add, edit or remove a preset (named MODEL:PRESET, or by its id)."""
 

@@ -10,7 +10,7 @@ from controller.cli import times
 from controller.cli.app import App
 from controller.cli.client import path_of
 from controller.cli.complete import NODE
-from controller.cli.options import command
+from controller.cli.options import Group, command
 
 
 @click.command()
@@ -34,7 +34,7 @@ def nodes(app: App) -> None:
     app.out({"items": items}, people)
 
 
-@click.group()
+@click.group(cls=Group)
 def node() -> None:
     """Add, cordon, drain, disable or remove a node."""
 

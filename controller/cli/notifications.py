@@ -8,12 +8,12 @@ import click
 
 from controller.cli.app import App
 from controller.cli.client import path_of
-from controller.cli.options import command
+from controller.cli.options import Group, command
 
 LIMIT = click.option("--limit", type=click.IntRange(1, 100_000), default=50, help="How many, newest first.")
 
 
-@click.group(invoke_without_command=True)
+@click.group(cls=Group, invoke_without_command=True)
 @click.option("--unread", is_flag=True, help="Only those not read yet.")
 @LIMIT
 @click.option("--json", "as_json", is_flag=True, help="Answer as JSON, for scripts.")

@@ -40,6 +40,15 @@ def until_interrupted() -> Iterator[None]:
         sys.exit(INTERRUPTED)
 
 
+class Group(click.Group):
+    """A group whose commands are told by their whole first sentence."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        rows = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, found.get_short_help_str(limit=400)) for name, found in rows if found])
+
+
 class ChannelName(click.ParamType[str]):
     """`node/name`."""
 

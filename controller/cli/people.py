@@ -11,7 +11,7 @@ import click
 from controller.cli.app import App
 from controller.cli.client import Client, Refused, path_of
 from controller.cli.complete import KEY, PERSON
-from controller.cli.options import command
+from controller.cli.options import Group, command
 
 ROLE = click.Choice(["user", "approver", "admin"])
 
@@ -40,7 +40,7 @@ def keys(app: App) -> None:
     )
 
 
-@click.group()
+@click.group(cls=Group)
 def key() -> None:
     """Create or revoke an API key."""
 
@@ -92,7 +92,7 @@ def users(app: App) -> None:
     app.out({"items": items}, lambda: app.table(["name", "role", "", "id"], rows))
 
 
-@click.group()
+@click.group(cls=Group)
 def user() -> None:
     """Add, edit or disable a person."""
 

@@ -19,6 +19,9 @@ _WEEKDAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 ACCEPTED = "RFC 3339 (2026-11-19T14:00Z), 14:00, tomorrow 9:00, fri 9:00, 2026-11-20 9:00, +2h or now"
 
 
+EARLIEST, LATEST = 31_536_000_000, 253_370_764_800_000  # the years 1971 to 9998
+
+
 class TimeError(ValueError):
     """Not a time or duration that can be used; the message says what would be."""
 
@@ -37,6 +40,11 @@ def parse_instant(text: str, now: int, zone: tzinfo, after: int | None = None) -
     if len(words) == 2 and _CLOCK.fullmatch(words[1]):
         return _on(_day(words[0], text, _today(now, zone)), words[1], zone)
     return _rfc3339(text.strip())
+
+
+def is_clock(text: str) -> bool:
+    """Whether it is a time of day without its day."""
+    return bool(_CLOCK.fullmatch(text.strip().lower()))
 
 
 def parse_duration(text: str) -> float:

@@ -177,3 +177,46 @@ def test_ids_may_be_shortened(run: Run) -> None:  # noqa: F811
     assert "write more of it" in answer.stderr
     assert run("maya", "booking", "show", "ffffff").exit_code == 1
     assert "there is no booking" in run("maya", "booking", "show", "ffffff").stderr
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (("--at", "0500-01-01T00:00Z"), "--at: '0500-01-01T00:00Z' lies outside of the years 1971 to 9998"),
+        (("--at", "2027-01-15T10:00"), "time zone"),
+        (("--at", "26:00"), "not a time of day"),
+        (("--at", "16:00", "--until", "2026-01-01T00:00Z"), "--until: lies before the start"),
+        (("--at", "16:00", "--until", "16:00"), "--until: is the start itself"),
+        (("--for", "0m"), "no time at all"),
+        (("--for", "-2h"), "is not a duration"),
+        (("--channel", "nowhere"), "a channel is named node/name"),
+        (("--at", "mon 9:00", "--repeat", "weekly"), "--until DAY or --times N"),
+    ],
+)
+def test_what_cannot_be_meant_is_a_usage_error(run: Run, args: tuple[str, ...], says: str) -> None:  # noqa: F811
+    answer = run("maya", "book", "Qwen3-32B-Q4_K_M", *args)
+    assert answer.exit_code == 2, answer.output
+    assert says in answer.stderr
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (("book", "nope"), "there is no model 'nope'"),
+        (("book", "Qwen3-32B-Q4_K_M:nope"), "nope"),
+        (("book", "Qwen3-32B-Q4_K_M", "--note", "x" * 10_000), "4000"),
+        (("book", "Qwen3-32B-Q4_K_M", "--participant", "a\r\nBcc: b@example.org"), "nobody"),
+        (("key", "create", "a\nb", "--for", "lin"), "administrator"),
+        (("user", "add", "a\r\nb"), "administrator"),
+        (("channel", "show", "no/where"), "there is no channel no/where"),
+        (("plan", "no/where"), "there is no channel"),
+        (("logs", "no/where"), "there is no channel"),
+        (("preset", "edit", "a:b", "--args", "-c 1"), "no preset a:b"),
+        (("bookings", "--channel", "no/where"), "there is no channel"),
+    ],
+)
+def test_what_is_refused_says_why(run: Run, args: tuple[str, ...], says: str) -> None:  # noqa: F811
+    answer = run("maya", *args)
+    assert answer.exit_code == 1, answer.output
+    assert says in answer.stderr
+    assert not answer.stdout
