@@ -87,6 +87,10 @@ class Range:
         if first.date() == last.date():
             return str(format_datetime(first.replace(tzinfo=None), _form("EEE d MMM y"), rebase=False))
         same = (first.year, first.month) == (last.year, last.month)
+        if language.language_tag().startswith("zh"):  # the year comes first
+            begin = format_datetime(first.replace(tzinfo=None), _form("EEE d MMM y"), rebase=False)
+            end = format_datetime(last.replace(tzinfo=None), _form("EEE d" if same else "EEE d MMM"), rebase=False)
+            return f"{begin} – {end}"
         begin = format_datetime(first.replace(tzinfo=None), _form("EEE d" if same else "EEE d MMM"), rebase=False)
         return f"{begin} – {format_datetime(last.replace(tzinfo=None), _form('EEE d MMM y'), rebase=False)}"
 

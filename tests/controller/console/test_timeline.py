@@ -169,6 +169,6 @@ def test_a_channel_that_takes_no_bookings_offers_none(world: Scene) -> None:
 def test_chinese_throughout(world: Scene) -> None:
     page = world.client("maya", "zh_Hans").get("/timeline").text
     text = plain(re.sub(r'<[^>]+lang="en".*?</', " ", page))
-    assert "11月19日 周四" in text
+    assert "2026年11月19日 周四 – 20日 周五" in text
     for word in ("pending", "exclusive", "open to all", "from 1", "Today", "Yours", "Maintenance", "nothing"):
         assert word not in text
