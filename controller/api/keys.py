@@ -48,7 +48,7 @@ def create_key(call: Call) -> dict[str, Any]:
         user = users.get(session, owner)
         if user is None or user.disabled_at is not None:
             raise Conflict("the account is disabled; its keys would open nothing")
-        row, secret = keys.create(session, owner, body.name, call.now, body.expires_at)
+        row, secret = keys.create(session, owner, users.clean_name(body.name), call.now, body.expires_at)
         shape = shapes.key(row, user.name, call.now)
         audit.add(session, call.actor.id, "key.create", row.id, call.now, after=shape)
     call.ctx.keys_changed()

@@ -10,6 +10,7 @@ from controller import accounts, shapes
 from controller.api import auth
 from controller.api.route import Body, Call, Page, Query, Route, cursor, listed, place
 from controller.errors import Conflict, Forbidden, Invalid, NotFound
+from controller.notify.language import LANGUAGES, zone_of
 from controller.store import audit, notifications, users
 from controller.store.session import Write
 from controller.store.tables import ApiKey, User
@@ -70,9 +71,10 @@ def list_users(call: Call) -> dict[str, Any]:
 
 def create_user(call: Call) -> dict[str, Any]:
     body = call.body(NewUser)
+    email = users.clean_email(body.email)
     hashed = users.hash_password(body.password)  # slow on purpose: not while the database is held
     with call.ctx.store.write() as session:
-        user = users.create(session, body.name, None, body.role, call.now, email=body.email)
+        user = users.create(session, body.name, None, body.role, call.now, email=email)
         user.password_hash, user.password_temporary = hashed, body.password_temporary and hashed is not None
         audit.add(session, call.actor.id, "user.create", user.id, call.now, after=shapes.user(user, call.actor))
         return shapes.user(user, call.actor)
@@ -89,6 +91,7 @@ def change_user(call: Call) -> dict[str, Any]:
     for field in ("name", "role", "disabled"):
         if field in wanted and wanted[field] is None:
             raise Invalid.field(field, "must not be null")
+    _check_private(wanted)
     if own and wanted.get("password") is not None:
         _know_password(call, body.current_password)
     temporary = wanted.pop("password_temporary", None)
@@ -111,6 +114,20 @@ def change_user(call: Call) -> dict[str, Any]:
     if wanted.keys() & {"disabled", "role", "name"}:
         call.ctx.keys_changed()
     return after
+
+
+def _check_private(wanted: dict[str, Any]) -> None:
+    """Address, language and zone, made right in place. Raises Invalid."""
+    if "email" in wanted:
+        wanted["email"] = users.clean_email(wanted["email"])
+    if "locale" in wanted:
+        wanted["locale"] = wanted["locale"] or None
+        if wanted["locale"] not in (None, *LANGUAGES):
+            raise Invalid.field("locale", f"must be one of {', '.join(LANGUAGES)}, or null")
+    if "zone" in wanted:
+        wanted["zone"] = zone = wanted["zone"] or None
+        if zone is not None and str(zone_of(zone)) != zone:
+            raise Invalid.field("zone", f"there is no time zone {zone!r}; write it as Asia/Shanghai, or null")
 
 
 def _apply(call: Call, session: Write, user: User, wanted: dict[str, Any], reason: str) -> None:

@@ -42,6 +42,17 @@ def clean_name(name: str) -> str:
     return name
 
 
+def clean_email(email: str | None) -> str | None:
+    """An address as mails go to it; empty is none. Raises Invalid."""
+    email = (email or "").strip()
+    if not email:
+        return None
+    before, at, host = email.rpartition("@")
+    if not (before and at and host) or any(c.isspace() or not c.isprintable() or c in '<>,;:"()[]\\' for c in email):
+        raise Invalid.field("email", f"{email[:100]!r} is no e-mail address; write it as maya@example.org")
+    return email
+
+
 def hash_password(password: str | None) -> str | None:
     """The argon2id hash; None stays None. Raises Invalid."""
     if password is None:

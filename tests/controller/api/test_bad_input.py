@@ -15,7 +15,17 @@ HTML = '<img src=x onerror="alert(1)">'
 
 @pytest.mark.parametrize("name", ["a\r\nBcc: b@example.org", "a\nb", "a\u2028b", "\x1b[31mred", " "])
 def test_names_have_one_line(w: World, name: str) -> None:
-    assert "name" in w.bad(422, "POST", "/users", {"name": name})["error"]["details"]
+    preset = {"model": "small", "engine": "llama.cpp"}
+    target = {"way": "webhook", "url": "https://hooks.company.example/"}
+    for path, more in (
+        ("/users", {}),
+        ("/keys", {}),
+        ("/nodes", {}),
+        ("/presets", preset),
+        ("/notification-targets", target),
+    ):
+        assert "name" in w.bad(422, "POST", path, {"name": name, **more})["error"]["details"], path
+    assert "name" in w.bad(422, "PATCH", "/users/tom", {"name": name})["error"]["details"]
     said = w.bad(422, "POST", "/reservations", w.wish(0, HOUR, participants=[name]), "maya")
     assert said["problems"][0]["field"] == "participants.0"
 
@@ -118,3 +128,46 @@ def test_deciding_what_is_over_or_decided(w: World) -> None:
         assert "expired" in w.bad(409, "POST", f"{path}/{act}", body, "ada")["error"]["message"]
     assert "expired" in w.bad(409, "POST", f"{path}/cancel", {}, "maya")["error"]["message"]
     assert w.get(path)["status"] == "expired"
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("email", "a\r\nBcc: b@example.org"), ("email", "nobody"), ("email", "@example.org"), ("email", "a@"),
+        ("email", "Ann <a@example.org>"), ("email", "a@example.org, b@example.org"), ("zone", "Mars/Base"),
+        ("zone", "../../etc/passwd"), ("zone", "x" * 64), ("locale", "xx"), ("locale", "../en"),
+    ],
+)  # fmt: skip
+def test_an_account_holds_nothing_that_is_none(w: World, field: str, value: str) -> None:
+    assert field in w.bad(422, "PATCH", "/users/tom", {field: value})["error"]["details"]
+    if field == "email":
+        assert field in w.bad(422, "POST", "/users", {"name": "new", "email": value})["error"]["details"]
+    assert w.good("PATCH", "/users/tom", {field: ""})[field] is None
+    right = {"email": "tom+slots@example.org", "zone": "Asia/Shanghai", "locale": "zh_Hans"}[field]
+    assert w.good("PATCH", "/users/tom", {field: right})[field] == right
+
+
+def test_windows_of_lists(w: World) -> None:
+    """`+` in a query is a space to form decoding; both are read as the offset that was meant."""
+    made = w.book(HOUR, 2 * HOUR)
+    for plus in ("+", "%2B", "%20"):
+        found = w.get(f"/reservations?from=2027-01-15T17:00:00{plus}08:00&to=2027-01-15T18:00:00{plus}08:00")["items"]
+        assert [r["id"] for r in found] == [made["id"]], plus
+    for path in ("/reservations", "/usage", "/audit", "/channels/n1/a/history"):
+        for time in ("2027-01-15T10:00:00", "0500-01-15T10:00:00Z", "tomorrow", "1768464000"):
+            assert "from" in w.bad(422, "GET", f"{path}?from={time}")["error"]["details"], path
+        if path != "/audit":
+            said = w.bad(422, "GET", f"{path}?from=2027-01-15T08:00:00Z&to=2027-01-15T08:00:00Z")
+            assert "to" in said["error"]["details"], path
+
+
+@pytest.mark.parametrize("zone", ["Mars/Base", "", "../UTC", "Europe/Berlin\n"])
+def test_zones_that_are_none(w: World, zone: str) -> None:
+    repeat = {"every": "day", "count": 2, "zone": zone}
+    assert (
+        "repeat.zone" in w.bad(422, "POST", "/reservations", w.wish(0, HOUR, repeat=repeat), "maya")["error"]["details"]
+    )
+    if zone:
+        answer = w.call("GET", "/usage/summary", query_string={"zone": zone})
+        assert answer.status_code == 422
+        assert "zone" in answer.get_json()["error"]["details"]
