@@ -338,8 +338,7 @@ class Exchange(Reply):
 
     async def _dial_nodes(self) -> None:
         relays = self.gateway.relays
-        context = relays.client if relays is not None else None
-        if context is None or not await relay.dial(self, self.places, context):
+        if relays is None or not await relay.dial(self, relays):
             self._connecting = None
             self.engine_unreachable(503)
 

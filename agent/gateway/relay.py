@@ -15,7 +15,7 @@ import logging
 import os
 import socket
 import ssl
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 CONNECT_SECONDS = 5.0
 LOOK_SECONDS = 5.0
+MOST_TRIES = 3  # nodes, for one request
+DOWN_SECONDS = 10.0  # a node that was not reached is asked last for so long
 BACKLOG = 2048
 KEY_HEADER = b"X-SlotServe-Relay"
 
@@ -48,6 +50,7 @@ class Relays:
     def __init__(self, state_dir: Path) -> None:
         self._state_dir = state_dir
         self._seen: object = ()
+        self._down: dict[str, float] = {}  # addresses that were not reached, and until when that counts
         self.client: ssl.SSLContext | None = None
         self.server: ssl.SSLContext | None = None
 
@@ -73,6 +76,16 @@ class Relays:
         while True:
             self.look()
             await asyncio.sleep(LOOK_SECONDS)
+
+    def order(self, places: Sequence[Place], now: float) -> list[Place]:
+        """Those to try, in this order."""
+        return sorted(places, key=lambda p: self._down.get(p.relay, 0.0) > now)[:MOST_TRIES]
+
+    def reached(self, place: Place) -> None:
+        self._down.pop(place.relay, None)
+
+    def not_reached(self, place: Place, now: float) -> None:
+        self._down[place.relay] = now + DOWN_SECONDS
 
 
 class RelayDoor:
@@ -148,30 +161,34 @@ def endpoint(exchange: Exchange, place: Place) -> Endpoint:
     )
 
 
-async def dial(exchange: Exchange, places: tuple[Place, ...], context: ssl.SSLContext) -> tuple[Place, Upstream] | None:
-    """The first of the places that lets us in, with the connection to it; None: none does."""
-    loop = exchange.gateway.loop
-    for place in places:
-        host, _, port = place.relay.rpartition(":")
+async def dial(exchange: Exchange, relays: Relays) -> bool:
+    """Connects to the first of the exchange's places that lets us in; whether one does."""
+    loop, context = exchange.gateway.loop, relays.client
+    if context is None:
+        return False  # never without TLS
+    for place in relays.order(exchange.places, loop.time()):
         upstream = Upstream(exchange)
         exchange.upstream = upstream
         exchange.goes_to(place)
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
-                await loop.create_connection(
-                    lambda upstream=upstream: upstream,  # type: ignore[misc]
-                    host.strip("[]"),
-                    int(port),
-                    ssl=context,
-                    server_hostname=tls_name(place.node),
-                    ssl_shutdown_timeout=1.0,
-                )
+                await _connect(loop, upstream, place, context)
         except (OSError, ValueError) as err:  # TimeoutError and ssl.SSLError are OSErrors
             upstream.drop()
+            relays.not_reached(place, loop.time())
             log.warning("node not reached node=%s address=%s id=%s error=%s", place.node, place.relay, exchange.id, err)
         else:
-            return place, upstream
-    return None
+            relays.reached(place)
+            return True
+    return False
+
+
+async def _connect(loop: asyncio.AbstractEventLoop, upstream: Upstream, place: Place, context: ssl.SSLContext) -> None:
+    host, _, port = place.relay.rpartition(":")
+    name = tls_name(place.node)
+    await loop.create_connection(
+        lambda: upstream, host.strip("[]"), int(port), ssl=context, server_hostname=name, ssl_shutdown_timeout=1.0
+    )
 
 
 def _context(identity: Identity, client: bool) -> ssl.SSLContext:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, Protocol
 
 from sqlalchemy import select
+from sqlalchemy.exc import SQLAlchemyError
 
 from controller.fleet.live import Live, LiveNode
 from controller.fleet.sessions import Session, Sessions, message
@@ -227,6 +228,7 @@ class Directories:
         self._book = Book()
         self._planned: set[str] = set()
         self._dirty: set[str] = set()
+        self._members = b""
         self._content: bytes | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._due = asyncio.Event()
@@ -269,7 +271,10 @@ class Directories:
             elif not said.online:
                 self._book.put(node, ())
             elif said.heard and node in self._planned and (plan := self._plans.plan_for(node)) is not None:
-                self._book.put(node, places_of(node, said, types_pb2.Plan.FromString(plan[2]), now))
+                try:
+                    self._book.put(node, places_of(node, said, types_pb2.Plan.FromString(plan[2]), now))
+                except Exception:
+                    log.exception("a node is left as it was in the directory of the fleet node=%s", node)
             if number % 4 == 3:
                 await asyncio.sleep(0)
 
@@ -280,7 +285,11 @@ class Directories:
         )
 
     async def _tell_all(self) -> None:
-        content = await self._book.content(self._clock(), await asyncio.to_thread(members, self._store))
+        try:
+            self._members = await asyncio.to_thread(members, self._store)
+        except SQLAlchemyError as err:
+            log.warning("who is enrolled is as it was: the database fails error=%r", str(err))
+        content = await self._book.content(self._clock(), self._members)
         if content == self._content:
             return
         self._content = content

@@ -98,11 +98,14 @@ def test_check_config_names_every_problem(tmp_path: Path) -> None:
     assert run(tmp_path, "check-config").stdout.endswith("fine\n")
     path = node_file(tmp_path, engine="/no/such/program")
     text = path.read_text().replace('engines = ["simulated"]', 'engines = ["simulated", "vllm"]')
-    path.write_text(text.replace("/models", "/nowhere") + '[gateway]\nlisten = ["here", "unix:x"]\n')
+    gateway = 'listen = ["here", "unix:x"]\nrelay_listen = "unix:/run/relay"\n'
+    path.write_text(text.replace("/models", "/nowhere") + f"[gateway]\n{gateway}")
     said = run(tmp_path, "check-config")
     assert said.returncode == 1
-    for words in ("/no/such/program", "'vllm' has no", "/nowhere", "'here'", "unix:/absolute/path"):
+    for words in ("/no/such/program", "'vllm' has no", "/nowhere", "'here'", "unix:/absolute/path", "relay_listen"):
         assert words in said.stderr
+    path.write_text(text + '[gateway]\nrelay_listen = "127.0.0.1:8711"\nrelay_address = "nowhere"\n')
+    assert "relay_address: 'nowhere': write host:port" in run(tmp_path, "check-config").stderr
 
 
 def test_check_config_notes_what_is_worth_knowing(tmp_path: Path) -> None:

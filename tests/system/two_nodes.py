@@ -26,6 +26,7 @@ class TwoNodes(Cluster):
             "SLOTSERVE_AGENT_STATE_DIR": str(self.root / "b"),
             "SLOTSERVE_NODE_FILE": str(self.second_file),
             "SLOTSERVE_GATEWAY_RELAY": "0",
+            "SLOTSERVE_GATEWAY_WORKERS": "2",
         }
         self.second_agent = Process("agent-2", [str(BIN / "slotserve-agent"), "run"], self.second_env, self.root)
         self.second_gateway = Process(
