@@ -38,13 +38,22 @@ class ChannelPage(Page):
     node: str | None = Field(None, max_length=63)
 
 
+def _policy_schema() -> dict[str, Any]:
+    """Of a change: 0 says "no limit" where null does."""
+    schema = Policy.model_json_schema()
+    for name in NO_LIMIT:
+        for arm in schema["properties"][name]["anyOf"]:
+            arm.update({"minimum": 0} if "minimum" in arm else {})
+    return {"anyOf": [schema, {"type": "null"}]}
+
+
 class ChannelChange(Body):
     default_model: Name = None
     default_preset: Preset = None
     preload_lead_seconds: float | None = Field(None, ge=0, le=WEEK_SECONDS, allow_inf_nan=False)
-    policy: Annotated[
-        dict[str, Any] | None, WithJsonSchema({"anyOf": [Policy.model_json_schema(), {"type": "null"}]})
-    ] = Field(None, description="Merged into what is set, rule by rule; null takes everything back")
+    policy: Annotated[dict[str, Any] | None, WithJsonSchema(_policy_schema())] = Field(
+        None, description="Merged into what is set, rule by rule; null takes everything back"
+    )
     reason: str = Field("", max_length=2000)
 
 

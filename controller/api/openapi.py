@@ -56,11 +56,11 @@ _PATH_WORDS = {
     "id": "Its id",
 }
 _PLACES = {
-    ("nodes", "name"): "gpu1",
+    ("nodes", "name"): "gpu2",
     ("models", "name"): "org/model",
     ("channels", "node"): "gpu1",
     ("channels", "name"): "a",
-    ("users", "id"): "maya",
+    ("users", "id"): "noor",
 }
 _COMMON = {400: "Cannot be read", 401: "Who are you?", 403: "Not allowed", 422: "Bad input; `details` names the field"}
 _ALWAYS = {500: "A fault of the controller; its log has it under `details.fault`", 503: "The database does not answer"}

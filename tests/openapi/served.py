@@ -1,7 +1,7 @@
 """A real controller on SQLite with something of everything in it, for schemathesis to knock on.
 
-A node that is away with three channels, models, presets, people of each role, keys, bookings in every state, watches,
-feeds, targets. The channel's names need no quoting: the description's examples lead to things that exist.
+A node that is away with three channels, another that may be removed, models, presets, people of each role, keys, bookings
+in every state, watches, feeds, targets. Their names are those of the document's examples, which so lead to something.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ def prepared(folder: Path) -> dict[str, str]:
         session.add(
             Node(id="n", name="gpu1", created_at=now, certificate_serial="1", gateway_urls=["http://gpu1:8710"])
         )
+        session.add(Node(id="m", name="gpu2", created_at=now))
         session.flush()
         for name in ("a", "b", "c"):
             session.add(

@@ -85,3 +85,11 @@ def test_ids_lead_on() -> None:
 def test_no_two_things_of_one_name() -> None:
     with pytest.raises(ValueError, match="two different things"):
         openapi._add({"A": {"type": "object"}}, {"A": {"type": "string"}})
+
+
+def test_no_limit_may_be_said_by_zero(w: World) -> None:
+    """Found by schemathesis: 0 is taken where the document did not say so."""
+    change = described.document()["components"]["schemas"]["ChannelChange"]["properties"]["policy"]["anyOf"][0]
+    for name in ("max_concurrent", "max_concurrent_per_key", "max_hours"):
+        assert change["properties"][name]["anyOf"][0]["minimum"] == 0
+        assert w.good("PATCH", "/channels/n1/a", {"policy": {name: 0}})["policy"][name] is None
