@@ -293,3 +293,30 @@ def test_usage_that_cannot_be_kept_is_not_taken() -> None:
         await gateways.close_server()
 
     run(test)
+
+
+def test_the_directory_reaches_every_gateway_is_kept_and_ages_once() -> None:
+    async def test(gateways: Gateways, folder: Path) -> None:
+        gateways.directory_ages(5)  # nothing is known yet
+        place = {"node": "n2", "model": "m"}
+        gateways.set_directory([place], "ab")
+        gateway = FakeGateway()
+        await gateway.dial(folder)
+        said = {"type": "directory", "as_of_ms": None, "places": [place], "members": "ab"}
+        assert await gateway.hear("directory") == said
+        gateways.directory_ages(7)
+        assert (await gateway.hear("directory"))["as_of_ms"] == 7
+        gateways.directory_ages(9)  # it is as old as it was
+        gateways.set_directory([place], "ab")
+        assert await gateway.hear("directory") == said
+        await gateway.leave()
+        file = folder / "state" / "gateway" / "directory.json"
+        assert json.loads(file.read_bytes()) == said
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+        after = Gateways(folder / "state", folder / "other-run")  # the agent that comes next
+        await after.start()
+        after.directory_ages(11)
+        assert json.loads(file.read_bytes()) == {**said, "as_of_ms": 11}
+        await after.close_server()
+
+    run(test)

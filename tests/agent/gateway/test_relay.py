@@ -16,8 +16,9 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from agent.enrolment import _request
+from agent.gateway.elsewhere import _place
 from agent.gateway.listen import bind
-from agent.gateway.relay import RelayDoor, Relays, tls_name
+from agent.gateway.relay import DOWN_SECONDS, RelayDoor, Relays, tls_name
 from agent.state import Identity, State
 from controller.fleet.ca import CertificateAuthority, relay_name
 from tests.agent.gateway.test_websocket import OFFER, frame, talks
@@ -246,6 +247,19 @@ def test_a_node_that_does_not_answer_is_passed_over_or_named() -> None:
         assert not p.far.gateway.connections
 
     pair(test)
+
+
+def test_a_node_that_was_not_reached_is_asked_last(tmp_path: Path) -> None:
+    relays = Relays(tmp_path)
+    places = [_place(place(port, node=f"n{port}")) for port in range(2, 7)]
+    assert [p.node for p in relays.order(places, 0)] == ["n2", "n3", "n4"]
+    relays.not_reached(places[0], 0)
+    relays.not_reached(places[1], 0)
+    assert [p.node for p in relays.order(places, 5)] == ["n4", "n5", "n6"]
+    assert [p.node for p in relays.order(places[:2], 5)] == ["n2", "n3"]
+    relays.reached(places[1])
+    assert [p.node for p in relays.order(places, 5)] == ["n3", "n4", "n5"]
+    assert [p.node for p in relays.order(places, DOWN_SECONDS + 1)] == ["n2", "n3", "n4"]
 
 
 def test_an_engine_that_dies_is_not_taken_for_an_end() -> None:
