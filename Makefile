@@ -3,7 +3,7 @@ SHELL := /bin/bash
 PY := .venv/bin/python
 export PYTHONDONTWRITEBYTECODE ?= 1
 
-.PHONY: test-chaos help setup demo test test-fast test-hosts engine-parsers test-arguments test-vllm fuzz lint bench bench-scheduling bench-gateway bench-fleet bench-booking bench-console bench-thousand bench-usage test-postgresql protos clean
+.PHONY: test-api test-chaos help setup demo test test-fast test-hosts engine-parsers test-arguments test-vllm fuzz lint bench bench-scheduling bench-gateway bench-fleet bench-booking bench-console bench-thousand bench-usage test-postgresql protos clean
 
 help: ## what there is to make
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 20
@@ -53,6 +53,10 @@ test-arguments: engine-parsers ## 20,000 argument lists an engine against the en
 
 test-vllm: engine-parsers ## a booking served by the real vLLM on this machine's processor
 	$(PY) -m pytest -s -v -m vllm_cpu tests/system/test_vllm.py
+
+API_SECONDS ?= 600
+test-api: setup ## the REST API under schemathesis for API_SECONDS: every call of the OpenAPI document, good and bad data
+	$(PY) -m tests.openapi $(API_SECONDS)
 
 lint: setup .venv/.rollout ## ruff, mypy, import rules, ansible-lint
 	.venv/bin/ruff check .

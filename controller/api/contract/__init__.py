@@ -39,6 +39,7 @@ ANSWERS: dict[tuple[str, str], Any] = {
     ("POST", "/nodes"): f.Invitation,
     ("PATCH", "/nodes/<name>"): f.Node,
     ("DELETE", "/nodes/<name>"): None,
+    ("GET", "/nodes/<name>/drain-preview"): f.DrainPreview,
     ("GET", "/channels"): list_of(f.Channel),
     ("GET", _CHANNEL): f.Channel,
     ("PATCH", _CHANNEL): f.Channel,

@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from controller.api.contract.base import Hint, Object, Shape, Target, Time
-from controller.api.contract.bookings import BookingOnChannel
+from controller.api.contract.bookings import BookingBrief, BookingOnChannel, Offer
 from controller.scheduling.policies import Policy
 
 Phase = Literal[
@@ -67,6 +67,9 @@ class Node(Shape):
     clock_skew_seconds: float | None
     cordoned: bool
     """Takes no new bookings"""
+    drain_until: Time | None
+    """In maintenance until then; null with `cordoned`: until somebody lifts it"""
+    cordon_reason: str | None
     enrolled: bool
     disabled: bool
     turned_away: str | None
@@ -80,6 +83,28 @@ class Node(Shape):
     """What its own file says"""
     plan: PlanState
     created_at: Time
+
+
+class BookingDrained(BookingBrief):
+    channel: str
+
+
+class BookingTouched(BookingDrained):
+    offers: list[Offer]
+    """Channels of other nodes that fit, of the first bookings"""
+
+
+class DrainPreview(Shape):
+    """The bookings that maintenance of a node touches."""
+
+    node: str
+    until: Time
+    idle_at: Time
+    """When the last of `running` is over"""
+    running: list[BookingDrained]
+    """They finish"""
+    touched: list[BookingTouched]
+    """They would begin before `until`: flagged, and their holders told"""
 
 
 class Invitation(Shape):
