@@ -6,8 +6,8 @@ listen = ["127.0.0.1:8710"]          # host:port, [v6]:port or unix:/path
 url = "http://gpu-a01:8710"          # what people call; default: from the first listen address
 tls_certificate = "/etc/…/gpu.pem"   # with tls_key: TLS at every host:port (unix: is without); read again when they change
 tls_key = "/etc/…/gpu.key"
-relay_listen = "0.0.0.0:8711"        # takes requests from other nodes' gateways here (mutual TLS, nodes' certificates only)
-relay_address = "gpu-a01:8711"       # what they dial; default: from relay_listen
+relay_listen = "0.0.0.0:8712"        # takes requests from other nodes' gateways here (mutual TLS, nodes' certificates only)
+relay_address = "gpu-a01:8712"       # what they dial; default: from relay_listen
 [engines."llama.cpp"]
 command = ["/usr/bin/llama-server"]
 env = { LD_LIBRARY_PATH = "/opt/llama" }
