@@ -164,9 +164,9 @@ class _Keeper:
                 self._read = self._read_all(now)
             else:
                 self._read_again(self._read, nodes, now)
-            self._revision, self._live_revision, self._nodes = revision, live_revision, nodes
-            self._fleet = self._made(self._read, now)
-            return self._fleet
+            made = self._made(self._read, now, revision)
+            self._revision, self._live_revision, self._nodes, self._fleet = revision, live_revision, nodes, made
+            return made
 
     def _read_all(self, now: int) -> _Read:
         ctx = self._ctx
@@ -196,7 +196,7 @@ class _Keeper:
         generation = next(self._serials)
         read.generation |= dict.fromkeys(changed, generation)
 
-    def _made(self, read: _Read, now: int) -> Fleet:
+    def _made(self, read: _Read, now: int, revision: int) -> Fleet:
         found: dict[str, list[ChannelFacts]] = {}
         nodes: dict[str, Node] = {}
         until, before = read.until, dict(self._known)
@@ -227,7 +227,7 @@ class _Keeper:
             for c in one.channels:
                 for person in c.people:
                     people.setdefault(person, []).append(c)
-        return Fleet(serial, until, made, self._bookings, self._revision, people)
+        return Fleet(serial, until, made, self._bookings, revision, people)
 
     def _channel(
         self, read: _Read, channel: Channel, node: Node, live: LiveNode, said: LiveChannel, now: int
