@@ -15,6 +15,9 @@ from typing import Any, NoReturn
 
 import click
 
+LEAST_FREE_BYTES = 1_000_000_000
+NOTED_DAYS = 7
+
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="slotserve")
@@ -107,6 +110,7 @@ def status(as_json: bool) -> None:
     except AgentError as err:
         _fail(str(err))
     said["enrolled"] = _enrolled(settings.agent_state_dir)
+    said["notes"] = _notes(settings.agent_state_dir, said["enrolled"])
     click.echo(json.dumps(said) if as_json else _status_text(said))
     sys.exit(0 if said["running"] else 1)
 
@@ -204,6 +208,29 @@ def _enrolled(folder: Path) -> dict[str, Any] | None:
     return {"fleet_address": identity.fleet_address, "certificate_until": until.strftime("%Y-%m-%dT%H:%M:%SZ")}
 
 
+def _notes(folder: Path, enrolled: dict[str, Any] | None) -> list[str]:
+    """What is going to be trouble on this node, with what to do."""
+    import shutil
+    from datetime import UTC, datetime
+
+    found = []
+    try:
+        free = shutil.disk_usage(folder).free
+        if free < LEAST_FREE_BYTES:
+            found.append(f"{free / 1e9:.1f} GB are free where {folder} is: plans, reports and engines' logs need room")
+    except OSError as err:
+        found.append(f"{folder}: {err.strerror}")
+    if enrolled:
+        left = (datetime.fromisoformat(enrolled["certificate_until"]) - datetime.now(UTC)).total_seconds() / 86400
+        if left <= 0:
+            found.append(
+                "the certificate has run out: it is replaced by itself when the controller is reached (30 days)"
+            )
+        elif left < NOTED_DAYS:
+            found.append(f"the certificate ends in {left:.0f} days; it is renewed as soon as the controller is reached")
+    return found
+
+
 def _last_status(folder: Path) -> dict[str, Any]:
     try:
         said = json.loads((folder / "status.json").read_text())
@@ -230,6 +257,7 @@ def _status_text(said: dict[str, Any]) -> str:
         lines.append("  not enrolled; `slotserve node add NAME` makes a join string for `slotserve-agent enrol`")
     if said["running"] and said.get("trouble"):
         lines.append(f"  no connection: {said['trouble']}")
+    lines += [f"  note: {text}" for text in said.get("notes", [])]
     for channel in said.get("channels", []):
         model = channel.get("running_model") or "nothing"
         lines.append(f"  {channel['channel']}: {channel['phase']}, {model}: {channel.get('detail', '')}")

@@ -7,7 +7,7 @@ import signal
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from controller.context import Context, wall_ms
+from controller.context import Context, Counted, steps_of_the_clock, wall_ms
 from controller.fleet.ca import CertificateAuthority
 from controller.fleet.leadership import Leadership
 from controller.fleet.lease import Lease
@@ -78,7 +78,7 @@ def assemble(settings: Settings, store: Store, hosts: list[str], dialled: Callab
         enrol_listen=settings.enrol_listen,
         fleet_address=lambda: ",".join(controllers()),
         on_death=lambda _: os.kill(os.getpid(), signal.SIGTERM),
-        leadership=Leadership(lease, planner, service, follower),
+        leadership=Leadership(lease, planner, service, follower, service.figures.led),
         peers=PeerService(live, lease, log_store, heard, lambda: planner.last_look_ms),
     )
     context = Context(
@@ -90,6 +90,8 @@ def assemble(settings: Settings, store: Store, hosts: list[str], dialled: Callab
         keys_changed=lambda: wake(keys=True),
         plan_looked_at=looked_at,
         planner_figures=lambda: (planner.looks, list(planner.lateness)),
+        fleet_figures=lambda: Counted(planner.changes, planner.late, service.figures),
+        clock_stepped=steps_of_the_clock(),
         leads=lease.holds,
         leader=lambda: lease.leader_address,
         logs=logs,

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from controller.fleet.figures import Figures, Histogram
 from controller.fleet.live import Live
 from controller.polled import Polled
 from controller.settings import Settings
@@ -41,11 +42,31 @@ class Ca(Protocol):
     def certificate_pem(self) -> str: ...
 
 
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """What the planner and the agents' streams have counted since the start; `changes`: of decisions."""
+
+    changes: int
+    late: Histogram
+    streams: Figures
+
+
+def steps_of_the_clock() -> Callable[[], float]:
+    """By how many seconds this machine's clock has been stepped since now (a slewed one is not: both slow down)."""
+
+    def offset() -> int:
+        return time.time_ns() - time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+
+    began = offset()
+    return lambda: (offset() - began) / 1e9
+
+
 @dataclass(slots=True)
 class Context:
     """One a process. `wake_planner(*channel_ids)` (none = all) and `wake_commands()` are thread-safe and return at once;
     `keys_changed()` tells the fleet that a key or person changed. `plan_looked_at()` = ms of the planner's last look;
     `planner_figures()` = (channels looked at since the start, seconds by which the newest due times were met late).
+    `fleet_figures()`: what was counted since the start; `clock_stepped()`: seconds by which this machine's clock was.
     `leads()`: whether this controller plans; `leader()`: where the one that does is, as agents dial it ("" = none known)."""
 
     settings: Settings
@@ -60,6 +81,8 @@ class Context:
     ca: Ca | None = None
     enrol_address: str = ""
     planner_figures: Callable[[], tuple[int, list[float]]] = lambda: (0, [])
+    fleet_figures: Callable[[], Counted | None] = lambda: None
+    clock_stepped: Callable[[], float] = lambda: 0.0
     leads: Callable[[], bool] = lambda: True
     leader: Callable[[], str] = lambda: ""
     polled: Polled = field(default_factory=Polled)

@@ -11,12 +11,15 @@ import logging
 import secrets
 from typing import Any
 
-from flask import Flask, jsonify, request
+from flask import Flask, g, jsonify, request
 from flask.typing import ResponseReturnValue
-from sqlalchemy.exc import OperationalError, TimeoutError
+from sqlalchemy.exc import DBAPIError, TimeoutError
 from werkzeug.exceptions import HTTPException
 
+from controller.store.session import answers_not, why_not
+
 log = logging.getLogger(__name__)
+NOT_ASKED = "database_not_asked"  # in flask.g: the answer is made without the database, which fails
 
 
 class ApiError(Exception):
@@ -101,12 +104,15 @@ def register(app: Flask) -> None:
             answer.headers["Allow"] = ", ".join(sorted(valid_methods))
         return answer
 
-    @app.errorhandler(OperationalError)
+    @app.errorhandler(DBAPIError)
     @app.errorhandler(TimeoutError)  # every connection is in use
-    def _database(err: OperationalError | TimeoutError) -> ResponseReturnValue:
-        said = getattr(err, "orig", None) or err
+    def _database(err: DBAPIError | TimeoutError) -> ResponseReturnValue:
+        if not answers_not(err):
+            return _fault(err)
+        said = why_not(err)
+        setattr(g, NOT_ASKED, True)
         log.error("database failed method=%s path=%s error=%s", request.method, request.path, said)
-        again = Unavailable("the database does not answer in time; nothing was changed, try again")
+        again = Unavailable(_sorry(said))
         answer = app.make_response(_answer(app, again.status, again.body()))
         answer.headers["Retry-After"] = "5"
         return answer
@@ -117,6 +123,18 @@ def register(app: Flask) -> None:
         log.exception("request failed fault=%s method=%s path=%s", fault, request.method, request.path, exc_info=err)
         message = f"something went wrong here, not in your request; the controller's log has it under {fault}"
         return _answer(app, 500, {"error": {"code": "internal", "message": message, "details": {"fault": fault}}})
+
+
+def _sorry(said: str) -> str:
+    """What is the matter with the database, for people; its own words are in the log."""
+    low = said.lower()
+    if "full" in low or "no space" in low or "disk i/o" in low:
+        why = "the controller's disk is full or fails, so nothing can be written; an administrator has to make room"
+    elif "readonly" in low or "read-only" in low:
+        why = "the database can only be read at present"
+    else:
+        why = "the database does not answer"
+    return f"{why}. Nothing was changed. What runs goes on by its timetable; try again in a while"
 
 
 def _answer(app: Flask, status: int, body: dict[str, Any]) -> ResponseReturnValue:

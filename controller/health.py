@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
+import shutil
+import time
 from collections.abc import Iterator
 
 from flask import Flask, Response, jsonify, request
 from flask.typing import ResponseReturnValue
 from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 from sqlalchemy import func, select
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError, TimeoutError
 
 from controller.api import auth
-from controller.context import Context
+from controller.context import Context, Counted
 from controller.errors import Forbidden
 from controller.notify import trouble
 from controller.rights import may
 from controller.store import migrate, outbox
+from controller.store.session import answers_not
 from controller.store.tables import Channel, Leader, Node, Reservation
 
+SKEW_SECONDS = 30.0  # of a node's clock: bookings are corrected for it, certificates and logs are not
+STEP_SECONDS = 2.0
+LEAST_FREE_BYTES = 1_000_000_000
 PHASES = ["off", "draining", "stopping", "freeing", "loading", "ready", "retry_wait", "blocked", "unknown"]
 
 
@@ -79,10 +86,30 @@ def warnings(ctx: Context) -> list[str]:
     failing: dict[str, int] = {}
     for problem in trouble.state(ctx, ctx.clock())["problems"]:
         failing[problem["way"]] = failing.get(problem["way"], 0) + problem["messages"]
-    return [
+    said = [
         f"{count} messages by {way} do not get through; slotserve notifications delivery tells administrators why"
         for way, count in failing.items()
     ]
+    if abs(stepped := ctx.clock_stepped()) > STEP_SECONDS:
+        said.append(
+            f"this machine's clock was set {abs(stepped):.0f} s {'forward' if stepped > 0 else 'back'} since the "
+            "controller's start; bookings follow the new time: see that NTP runs"
+        )
+    nodes = ctx.live.snapshot().values()
+    for count, what in (
+        (
+            sum(n.online and abs(n.clock_skew_seconds or 0) > SKEW_SECONDS for n in nodes),
+            "clocks differ from this one's",
+        ),
+        (sum(n.online and bool(n.refusal) for n in nodes), "refuse their plan"),
+    ):
+        if count:
+            said.append(f"{count} of the nodes' {what}" if what.startswith("clocks") else f"{count} nodes {what}")
+    with contextlib.suppress(OSError):
+        free = shutil.disk_usage(ctx.settings.state_dir).free
+        if free < LEAST_FREE_BYTES:
+            said.append(f"only {free / 1e9:.1f} GB are free where the controller keeps its state")
+    return said
 
 
 def _from_here() -> bool:
@@ -96,8 +123,21 @@ class _Figures(Collector):
 
     def __init__(self, ctx: Context) -> None:
         self._ctx = ctx
+        self._started = time.monotonic()
 
     def collect(self) -> Iterator[Metric]:
+        """Also while the database is away: then without what only it knows."""
+        up = 1.0
+        try:
+            yield from list(self._stored())
+        except (DBAPIError, TimeoutError) as err:
+            if not answers_not(err):
+                raise
+            up = 0.0
+        yield GaugeMetricFamily("slotserve_database_up", "1 while the database answers", value=up)
+        yield from self._own()
+
+    def _stored(self) -> Iterator[Metric]:
         ctx = self._ctx
         with ctx.store.read() as session:
             nodes = list(session.scalars(select(Node.name).where(Node.removed_at.is_(None))))
@@ -136,12 +176,58 @@ class _Figures(Collector):
         yield outside
         age = 0.0 if oldest is None else max(0, ctx.clock() - oldest) / 1000
         yield GaugeMetricFamily("slotserve_messages_oldest_seconds", "Age of the oldest message that waits", value=age)
+
+    def _own(self) -> Iterator[Metric]:
+        ctx = self._ctx
+        age = time.monotonic() - self._started
+        yield GaugeMetricFamily("slotserve_started_seconds", "Since this controller's start", value=age)
+        stepped = ctx.clock_stepped()
+        yield GaugeMetricFamily(
+            "slotserve_clock_stepped_seconds", "By how much this machine's clock was set since the start", value=stepped
+        )
+        skew = GaugeMetricFamily("slotserve_node_clock_skew_seconds", "The node's clock less ours", labels=["node"])
+        refused = GaugeMetricFamily("slotserve_node_plan_refused", "1 while it refuses its plan", labels=["node"])
+        connected = 0
+        for name, node in ctx.live.snapshot().items():
+            connected += node.online
+            refused.add_metric([name], float(bool(node.refusal)))
+            if node.clock_skew_seconds is not None:
+                skew.add_metric([name], node.clock_skew_seconds)
+        yield from (skew, refused)
+        yield GaugeMetricFamily("slotserve_links", "Agents connected", value=connected)
+        counted = ctx.fleet_figures()
+        if counted is not None:
+            yield from _counted(counted)
         yield GaugeMetricFamily("slotserve_leader", "1 while this controller plans", value=float(ctx.leads()))
         looked = ctx.plan_looked_at()
         if looked is not None:
             age = (ctx.clock() - looked) / 1000
             yield GaugeMetricFamily("slotserve_planner_last_look_seconds", "Age of the planner's last look", value=age)
         yield from _planner(*ctx.planner_figures())
+
+
+def _counted(counted: Counted) -> Iterator[Metric]:
+    """Since the start of this process."""
+    streams = counted.streams
+    for name, text, value in (
+        ("slotserve_planner_changes", "Decisions that became others", counted.changes),
+        ("slotserve_link_connects", "Streams of agents that began", streams.connects),
+        ("slotserve_plan_pushes", "Plans sent", streams.pushes),
+        ("slotserve_leader_terms", "Times that this controller has begun to lead", streams.terms),
+    ):
+        yield CounterMetricFamily(name, text, value=value)
+    ended = CounterMetricFamily("slotserve_link_disconnects", "Streams of agents that ended", labels=["cause"])
+    for cause in ("ended", "by_us"):
+        ended.add_metric([cause], streams.disconnects[cause])
+    answers = CounterMetricFamily("slotserve_plan_answers", "What agents said of plans", labels=["outcome"])
+    for outcome in ("accepted", "refused"):
+        answers.add_metric([outcome], streams.outcomes[outcome])
+    yield from (ended, answers)
+    for name, text, histogram in (
+        ("slotserve_plan_acknowledged_seconds", "From a plan's push to its acknowledgement", streams.acknowledged),
+        ("slotserve_planner_late_seconds", "By how much due times were met late", counted.late),
+    ):
+        yield HistogramMetricFamily(name, text, buckets=histogram.buckets(), sum_value=histogram.sum)
 
 
 def _planner(looks: int, lateness: list[float]) -> Iterator[Metric]:

@@ -56,6 +56,7 @@ def serve(settings: Settings) -> int:
             raise StartRefused(f"SLOTSERVE_DATABASE_URL: {err}") from None
         try:
             _database_ready(store)
+            store.guard()
             settings_view.note_start(store, settings, version("slotserve"), wall_ms())
             return _run(settings, store, listen)
         finally:

@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 
 from controller.settings import Settings
 from controller.store import web_sessions
-from controller.store.session import Store
+from controller.store.session import Store, if_it_can
 from controller.store.tables import User
 
 HOUR_MS = 3_600_000
@@ -67,7 +67,7 @@ def find(cookie: Cookie, store: Store, settings: Settings, now: int) -> SignedIn
         return None
     row, user = found
     if row.seen_at < now - web_sessions.SEEN_MS:
-        with store.write() as db:
+        with if_it_can("when a session was last seen"), store.write() as db:
             web_sessions.seen(db, row.id, now)
     return SignedIn(row.id, row.way, user)
 

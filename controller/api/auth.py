@@ -14,6 +14,7 @@ from controller.errors import Forbidden, Unauthorized
 from controller.rights import Actor
 from controller.sessions import SignedIn
 from controller.store import keys
+from controller.store.session import if_it_can
 
 SAFE = ("GET", "HEAD", "OPTIONS")
 
@@ -79,6 +80,6 @@ def _by_key(ctx: Context, header: str, now: int) -> Actor:
     if found is None:
         raise Unauthorized("this API key is not known here, was revoked or has expired; make another with a log-in")
     if found.last_used_at is None or found.last_used_at < now - keys.LAST_USE_MS:
-        with ctx.store.write() as db:
+        with if_it_can("when a key was last used"), ctx.store.write() as db:
             keys.used(db, found.key_id, now)
     return Actor(found.user_id, found.user_name, found.role, "key", found.key_id)

@@ -95,6 +95,14 @@ class Client:
             if not cursor:
                 return
 
+    def ready(self) -> dict[str, Any]:
+        """{problems[], warnings[]} of /readyz, whatever its status."""
+        try:
+            said = self._http.get("readyz").json()
+            return {"problems": list(said.get("problems") or []), "warnings": list(said.get("warnings") or [])}
+        except (httpx.HTTPError, ValueError, AttributeError):  # the call that follows says it better
+            return {"problems": [], "warnings": []}
+
     def _call(self, method: str, path: str, **how: Any) -> Answer:
         try:
             answer = self._http.request(method, path.lstrip("/"), **how)

@@ -18,13 +18,15 @@ from typing import Any
 
 import click
 
-from controller.cli import sentence
+from controller.cli import sentence, times
 from controller.cli.app import App
 from controller.cli.options import command
 from controller.cli.server import in_force, shown_url
 
 LEAST_FREE_BYTES = 1_000_000_000
 SKEW_SECONDS = 2
+WRONG_SKEW_SECONDS = 30
+NODE_CERTIFICATE_DAYS = 7  # renewed at two thirds of its life, long before
 CERTIFICATE_DAYS = 30
 
 
@@ -200,6 +202,11 @@ def _controller(app: App) -> Iterator[Check]:
 
     try:
         with app.client(5) as client:
+            ready = client.ready()
+            for problem in ready["problems"]:
+                yield Check("controller is not ready", problem)
+            for warning in ready["warnings"]:
+                yield Check("controller", warning, note=True)
             me = client.get("/me")
             yield Check(f"controller at {client.url}, as {me['name']}")
             yield from (_node(app, node) for node in client.items("/nodes"))
@@ -241,11 +248,32 @@ def _node(app: App, node: dict[str, Any]) -> Check:
     what, skew, plan = f"node {node['name']}", node.get("clock_skew_seconds"), node.get("plan") or {}
     if not node.get("enrolled") and not node.get("last_seen_at"):
         return Check(what, "has not joined yet; slotserve node add prints the command to run on it", note=True)
+    if node.get("disabled"):
+        return Check(what, f"is cut off; slotserve node enable {node['name']} lets it in", note=True)
+    if node.get("turned_away"):
+        return Check(what, f"may not connect: {node['turned_away']}")
     if not node.get("online"):
         since = app.when(node.get("last_seen_at") or node.get("since"))
         return Check(what, f"no contact{f' since {since}' if since else ''}; it goes on with the timetable it has")
     if plan.get("refusal"):
         return Check(what, f"refuses its plan: {plan['refusal']}")
+    if skew is not None and abs(skew) > WRONG_SKEW_SECONDS:
+        text = (
+            f"its clock is {abs(skew):.0f} s {'fast' if skew > 0 else 'slow'}: its certificate may count as not yet or no "
+            "longer valid, and after a reboot without a controller it would switch at wrong times; start NTP there"
+        )
+        return Check(what, text)
+    if until := node.get("certificate_until"):
+        left = (times.from_api(until) - app.clock()) / 86_400_000
+        if left < NODE_CERTIFICATE_DAYS:
+            text = f"its certificate ends in {max(0, left):.0f} days and was not renewed; look at its agent's log"
+            return Check(what, text)
+    if node.get("cordoned"):
+        end, why = node.get("drain_until"), node.get("cordon_reason")
+        text = f"takes no new bookings{f' until {app.when(end)}' if end else ''}{f': {why}' if why else ''}"
+        return Check(what, text if end else f"{text}; slotserve node uncordon {node['name']} ends that", note=True)
+    if node.get("gpu_problem"):
+        return Check(what, node["gpu_problem"])
     if skew is not None and abs(skew) > SKEW_SECONDS:
         text = f"its clock is {abs(skew):.1f} s {'fast' if skew > 0 else 'slow'}; bookings are corrected for it, logs are not"
         return Check(what, text, note=True)

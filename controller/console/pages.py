@@ -95,6 +95,7 @@ def _error_page(status: int, message: str) -> str:
         401: _("Sign in first"),
         403: _("Not allowed"),
         404: _("There is no such page"),
+        503: _("Not possible at the moment"),
     }
     head = heads.get(status, _("Something went wrong") if status >= 500 else _("That is not possible"))
     return render_template("console/error.html", status=status, head=head, message=message)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from flask import current_app
+from flask import current_app, g
 
 from controller.api import auth
 from controller.context import Context
+from controller.errors import NOT_ASKED
 from controller.rights import Actor
 from controller.store.tables import User
 
@@ -17,7 +18,9 @@ def context() -> Context:
 
 
 def person() -> User | None:
-    """The enabled person of the session, or None."""
+    """The enabled person of the session, or None (also where the database cannot say: its error has a page too)."""
+    if g.get(NOT_ASKED):
+        return None
     signed_in = auth.current(context())
     return signed_in.user if signed_in is not None else None
 

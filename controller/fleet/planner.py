@@ -18,11 +18,12 @@ from collections.abc import Callable, Collection, Iterable
 
 from controller.fleet import planner_store
 from controller.fleet.deciding import Chosen, NodeRecord, Result, decide_channel, decide_node
+from controller.fleet.figures import Histogram
 from controller.fleet.live import Live, LiveChannel
 from controller.fleet.snapshot import NodeState, nodes_of, read_nodes
 from controller.scheduling.types import Decision, Millis
 from controller.settings import Settings
-from controller.store.session import Store
+from controller.store.session import Store, answers_not, why_not
 
 log = logging.getLogger(__name__)
 SLICE_SECONDS = 0.004
@@ -34,7 +35,8 @@ PlanStamp = tuple[int, int, bytes, bytes]
 class Planner:
     """One a process. `push(node name)` is called on the loop when a node's plan has changed.
 
-    Metrics: `last_look_ms` (clock), `looks`, `lateness` (seconds by which the newest due times were met late).
+    Metrics: `last_look_ms` (clock), `looks`, `changes` (of decisions), `lateness` (seconds by which the newest due times
+    were met late), `late` (the same as a histogram).
     """
 
     def __init__(
@@ -48,8 +50,9 @@ class Planner:
         self._store, self._live, self._settings, self._clock, self._push = store, live, settings, clock, push
         self.epoch = 0
         self.last_look_ms: int | None = None
-        self.looks = 0
+        self.looks = self.changes = 0
         self.lateness: deque[float] = deque(maxlen=1000)
+        self.late = Histogram()  # the same of all of them since the start
         self._nodes: dict[str, NodeRecord] = {}
         self._by_name: dict[str, NodeRecord] = {}
         self._lock = threading.Lock()
@@ -153,8 +156,11 @@ class Planner:
                 log.warning("nothing is planned: %s", err)
                 self.wake()
                 await asyncio.sleep(min(tick, 1.0))
-            except Exception:
-                log.exception("planning failed; the plans stay as they are and the next tick tries again")
+            except Exception as err:
+                if answers_not(err):
+                    log.warning("nothing is planned, and the plans stay: the database fails error=%r", why_not(err))
+                else:
+                    log.exception("planning failed; the plans stay as they are and the next tick tries again")
                 self.wake()
                 self._event.clear()
                 await asyncio.sleep(min(tick, 1.0))
@@ -211,7 +217,9 @@ class Planner:
                 self._failed.pop(node_id, None)
         except planner_store.Deposed:
             raise
-        except Exception:
+        except Exception as err:
+            if answers_not(err):
+                raise
             if len(node_ids) > 1:  # one bad node must not keep the others from being planned
                 for node_id in node_ids:
                     await self._look(now, (node_id,))
@@ -258,10 +266,12 @@ class Planner:
         if before is not None:
             if before.due is not None and before.due <= now:
                 self.lateness.append((self._clock() - before.due) / 1000)
+                self.late.note(max(0.0, self.lateness[-1]))
             if before.name != node.name:
                 self._by_name.pop(before.name, None)
         self._nodes[node.id] = self._by_name[node.name] = node
         self.looks += len(node.channels)
+        self.changes += len(result.lines)
         for line in result.lines:
             log.info(
                 "decided channel=%s/%s target=%s why=%s reservation=%s until=%s was=%s",

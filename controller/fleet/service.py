@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+import time
 from collections.abc import Callable
 from importlib.metadata import version
 from typing import Any, Protocol
@@ -20,6 +21,7 @@ from controller.fleet import keys, reports, skew
 from controller.fleet.ca import CertificateAuthority, RequestRefused, serves_nodes
 from controller.fleet.commands import Commands
 from controller.fleet.directory import Directories
+from controller.fleet.figures import Figures
 from controller.fleet.lease import Lease
 from controller.fleet.live import Live
 from controller.fleet.peer import Peer, admitted
@@ -72,6 +74,7 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
         self._records, self._commands, self._sessions = Records(store, clock), Commands(store), Sessions()
         self._watch = Watch(store, self._records, self._commands, self._sessions, clock)
         self._trusts = Trusts(ca, self._sessions) if ca else None
+        self.figures = Figures()
         self._directories = Directories(store, live, plans, self._sessions, clock)
 
     # --- woken from other threads -----------------------------------------------------------------------------------
@@ -216,6 +219,7 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
         self._watch.look(keys=True)  # the table may have changed since it was read, and commands may wait for this node
         if self._trusts:
             self._trusts.tell(session)
+        self.figures.connects += 1
         log.info("node connected node=%s peer=%s version=%s", session.node, context.peer(), hello.version)
 
     async def _outgrow(self, node: str, held: int) -> None:
@@ -256,6 +260,7 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
     async def _left(self, session: Session) -> None:
         if not self._sessions.leave(session):
             return
+        self.figures.disconnects["by_us" if session.why_ended else "ended"] += 1
         log.info("node disconnected node=%s why=%r", session.node, session.why_ended or "the stream ended")
         self._live.update(session.node, online=False, since=self._clock())
         await asyncio.to_thread(self._records.left, session.node_id)
@@ -354,6 +359,10 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
                 self._live.update(session.node, clock_skew_seconds=skew)
 
     def _plan_answer(self, session: Session, answer: fleet_pb2.PlanAnswer) -> None:
+        self.figures.outcomes["accepted" if answer.accepted else "refused"] += 1
+        if answer.accepted and session.pushed and session.pushed[0] == answer.generation:
+            self.figures.acknowledged.note(time.monotonic() - session.pushed[1])
+            session.pushed = None
         if answer.accepted:
             log.info("plan acknowledged node=%s epoch=%s generation=%s", session.node, answer.epoch, answer.generation)
             self._live.update(session.node, plan_epoch=answer.epoch, plan_generation=answer.generation, refusal="")
@@ -378,6 +387,8 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
         stamp = _stamp(plan)
         if stamp == held:
             return None
+        self.figures.pushes += 1
+        session.pushed = stamp[1], time.monotonic()
         push = fleet_pb2.PlanPush(epoch=stamp[0], generation=stamp[1], plan=plan[2], sha256=stamp[2])
         return message(plan=push)
 

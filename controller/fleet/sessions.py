@@ -27,6 +27,7 @@ class Session:
         self.states: dict[str, Doing] = {}  # likewise, by channel
         self.trusts: tuple[str, ...] = ()  # CAs, by their ids
         self.certificate: dict[str, Any] = {}  # of the stream: {issuer, ends_at}
+        self.pushed: tuple[int, float] | None = None  # generation of the newest plan on its way, since when (monotonic)
         self.renew = False  # its certificate is not good for what the node wants to do with it
         self.ended = asyncio.Event()
         self.why_ended = ""

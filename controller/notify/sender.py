@@ -22,7 +22,7 @@ from controller.notify.ways.mail import Mailer
 from controller.notify.ways.message import NotDelivered, Refused
 from controller.settings import Settings
 from controller.store import outbox, users
-from controller.store.session import Store, Write
+from controller.store.session import Store, Write, answers_not, why_not
 from controller.store.tables import NotificationTarget
 
 log = logging.getLogger(__name__)
@@ -94,8 +94,11 @@ class Sender:
                 while not self._end.is_set() and self.step():
                     pass
                 wait = self._wait()
-            except Exception:
-                log.exception("messages could not be looked at; trying again")
+            except Exception as err:
+                if answers_not(err):
+                    log.warning("messages wait: the database fails error=%r", why_not(err))
+                else:
+                    log.exception("messages could not be looked at; trying again")
             self._due.wait(wait)
             self._end.wait(PAUSE_SECONDS)
 

@@ -11,6 +11,7 @@ channels, and beside nothing else. Nobody holds a session over a network call or
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,9 +19,20 @@ from typing import Any
 from zlib import crc32
 
 from sqlalchemy import URL, Engine, create_engine, event, make_url, text
-from sqlalchemy.exc import ArgumentError, DisconnectionError
+from sqlalchemy.exc import (
+    ArgumentError,
+    DataError,
+    DBAPIError,
+    DisconnectionError,
+    IntegrityError,
+    ProgrammingError,
+    TimeoutError,
+)
 from sqlalchemy.orm import Session, sessionmaker
 
+from controller.store.liveness import Liveness, probe_of
+
+log = logging.getLogger(__name__)
 Listener = Callable[[frozenset[str]], None]
 WRITE_LOCK = 7360810  # any fixed number: who writes to a PostgreSQL database
 _ONE_CHANNEL = (
@@ -75,13 +87,25 @@ class Store:
         self._one = sessionmaker(one, class_=Session, expire_on_commit=False, autoflush=False)
         self._write = sessionmaker(self.engine, class_=Write, expire_on_commit=False)
         self._listeners: list[Listener] = []
+        self.liveness: Liveness | None = None
+
+    def guard(self) -> None:
+        """From now on nobody waits for a PostgreSQL that does not answer; for a process that serves."""
+        if not self.sqlite:
+            self.liveness = Liveness(self.engine, probe_of(driver_url(self.url)))
+            self.liveness.start()
+
+    def _need(self) -> None:
+        if self.liveness is not None:
+            self.liveness.need()
 
     def _sqlite_ways(self) -> None:
         @event.listens_for(self.engine, "connect")
         def _connect(connection, _record) -> None:
             connection.isolation_level = None  # SQLAlchemy's own BEGIN below, not the driver's
             cursor = connection.cursor()
-            for pragma in ("journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON", "busy_timeout=30000"):
+            wait = f"busy_timeout={_LOCK_SECONDS * 1000:.0f}"
+            for pragma in ("journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON", wait):
                 cursor.execute(f"PRAGMA {pragma}")
             cursor.close()
 
@@ -125,12 +149,14 @@ class Store:
     @contextmanager
     def read(self) -> Iterator[Session]:
         """A session that only reads: one consistent view."""
+        self._need()
         with self._read() as session:
             yield session
 
     @contextmanager
     def glance(self) -> Iterator[Session]:
         """A session for a single statement that only reads: without a transaction around it, where that costs."""
+        self._need()
         with self._one() as session:
             yield session
 
@@ -138,6 +164,7 @@ class Store:
     def write(self, only: str = "") -> Iterator[Write]:
         """One write transaction: committed at the end, rolled back on any error; raises revision by one. `only`: the
         channel that it reads and writes about, and no other (see above)."""
+        self._need()
         with self._write(bind=self.engine.execution_options(write=True, only=only)) as session:
             with session.begin():
                 yield session
@@ -153,7 +180,33 @@ class Store:
             return int(session.execute(text("SELECT number FROM revision WHERE id = 1")).scalar_one())
 
     def close(self) -> None:
+        if self.liveness is not None:
+            self.liveness.stop()
         self.engine.dispose()
+
+
+@contextmanager
+def if_it_can(what: str) -> Iterator[None]:
+    """For notes on the side (when a key was last used): a database that takes no writes keeps nobody from reading."""
+    try:
+        yield
+    except (DBAPIError, TimeoutError) as err:
+        if not answers_not(err):
+            raise
+        log.warning("not noted: %s error=%r", what, why_not(err))
+
+
+def answers_not(err: BaseException) -> bool:
+    """Whether it is the database that does not do its work (away, no connection free, disk full, read-only), and neither
+    what was asked nor a fault of ours."""
+    wrong = isinstance(err, IntegrityError | DataError | ProgrammingError)
+    return isinstance(err, DBAPIError | TimeoutError) and not wrong
+
+
+def why_not(err: BaseException) -> str:
+    """Its own words, in one line."""
+    said = str(getattr(err, "orig", None) or err).strip()
+    return said.splitlines()[0] if said else type(err).__name__
 
 
 def _storable(values: Any) -> Any:
