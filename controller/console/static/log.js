@@ -91,13 +91,13 @@
     } catch (err) { state('bad', err.message); } finally { busy = false; top(); }
   }
   async function newer() {
-    if (busy || !launch) return;
+    if (busy || !launch || !pieces.length) return; // none while a run is being opened: that is where it goes on from
     busy = true;
     const mine = seq;
     try {
       const last = pieces.at(-1);
       if (ended && atEnd) return;
-      const piece = last ? await forward(last.to, last.line + last.lines) : await forward(0);
+      const piece = await forward(last.to, last.line + last.lines);
       if (mine !== seq) return;
       atEnd = piece.done;
       state();
