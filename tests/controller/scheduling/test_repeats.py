@@ -125,9 +125,8 @@ def test_whatever_the_clocks_do(zone, start, minutes, days, every, count) -> Non
     try:
         found = windows(begin, end, Rule(every, zone, days, count=count))
     except RepeatError as err:
-        assert err.field == "repeat.days"  # only a long window can meet the next, across a night of one hour less
-        assume(minutes < 22 * 60)
-        raise
+        assume(minutes < 22 * 60)  # only a long window can meet the next, across a night of one hour less
+        raise AssertionError(f"refused: {err}") from err
     assert len(found) == count
     first = datetime.fromtimestamp(begin / 1000, zone)
     for window in found:
@@ -137,6 +136,6 @@ def test_whatever_the_clocks_do(zone, start, minutes, days, every, count) -> Non
         if not window.moved:
             assert local.replace(tzinfo=None).time() == first.replace(tzinfo=None).time()
     assert all(a.end <= b.start for a, b in itertools.pairwise(found))
-    assert all(DAY - 2 * HOUR <= b.start - a.start for a, b in itertools.pairwise(found))
+    assert all(b.start - a.start >= DAY - 2 * HOUR for a, b in itertools.pairwise(found))
     whole = windows(begin, end, Rule(every, zone, days, until=found[-1].start))
     assert whole == found, "the same windows, however their end is said"
