@@ -63,7 +63,7 @@ lint: setup .venv/.rollout ## ruff, mypy, import rules, ansible-lint
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy
 	.venv/bin/lint-imports
-	cd ansible && PATH="$(CURDIR)/.venv/bin:$$PATH" ansible-lint --offline --quiet
+	cd ansible && PATH="$(CURDIR)/.venv/bin:$$PATH" ansible-lint --offline -q
 
 .venv/.bench: .venv/.ready
 	$(PY) -m pip install -q --disable-pip-version-check -e '.[bench]'
