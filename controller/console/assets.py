@@ -1,7 +1,7 @@
 """The console's style sheets and scripts: which there are, in which order, and their addresses.
 
-Ours lie in `static/`; what comes from npm packages lies in `static/vendor/` (controller/console/vendor.py puts it
-there at install time). An address carries a mark of the content, so that browsers may keep it for ever.
+All of them are ours and lie in `static/`: nothing is fetched at install time or at run time. An address carries a mark
+of the content, so that browsers may keep it for ever.
 """
 
 from __future__ import annotations
@@ -21,11 +21,6 @@ def url(name: str) -> str:
         return f"/static/{name}?v={_mark(name)}"
     except FileNotFoundError:
         return f"/static/{name}"
-
-
-def there(name: str) -> bool:
-    """Whether a file was installed."""
-    return (STATIC / name).is_file()
 
 
 @cache

@@ -217,8 +217,7 @@ def checkout(folder: Path, *, later: bool = False) -> Path:
         cwd=ROOT, capture_output=True, text=True, check=True,
     )  # fmt: skip
     wanted = ("ansible/", "controller/", "agent/", "protos/", "setup.cfg", "pyproject.toml", "LICENSE", "README.md")
-    vendored = [str(p.relative_to(ROOT)) for p in (ROOT / "controller/console/static/vendor").rglob("*") if p.is_file()]
-    for name in (*said.stdout.split("\0"), *vendored):
+    for name in said.stdout.split("\0"):
         if name.startswith(wanted) and (ROOT / name).is_file():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, folder / name)
