@@ -120,7 +120,7 @@ def register(app: Flask, ctx: Context) -> None:
     def one_page(actor: Actor, id: str) -> ResponseReturnValue:
         now = ctx.clock()
         parts, facts = _one(ctx, actor, id, now)
-        return render_template("console/booking.html", parts=parts, hashes=live.hashes(parts), id=id, **facts)
+        return render_template("console/booking.html", parts=parts, hashes=live.hashes(parts), **facts)
 
     @app.get("/bookings/<id>/live")
     def one_live(id: str) -> ResponseReturnValue:
@@ -222,7 +222,7 @@ def _one(ctx: Context, actor: Actor, id: str, now: int) -> tuple[live.Parts, dic
         if booking is not None and booking.status == "approved":
             longer = longest(db, ctx, actor, booking, on_channel)
     facts = {
-        "b": told, "booking": booking, "row": row, "details": details, "view": view, "until": view.until,
+        "b": told, "id": id, "booking": booking, "row": row, "details": details, "view": view, "until": view.until,
         "longer": longer, "start": stored.starts_at if stored else 0, "end": stored.ends_at if stored else 0,
         "ended": stored.ended_at if stored else None, "asked": stored.created_at if stored else 0,
         "may_change": stored is not None and bool(may(actor, "reservation.change", stored)),

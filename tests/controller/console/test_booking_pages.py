@@ -198,3 +198,17 @@ def test_pages_are_packed_for_who_takes_it(world: Scene) -> None:
     assert "Accept-Encoding" in packed.headers["Vary"]
     assert "gpu-a01" in gzip.decompress(packed.data).decode()
     assert "Content-Encoding" not in client.get("/").headers
+
+
+def test_a_booking_whose_node_is_away_is_moved_by_one_click(world: Scene) -> None:
+    booking = ids(world)["lin", at("12:00")]
+    with world.store.write() as db:
+        row = db.get(Reservation, booking)
+        row.problem, row.model, row.preset, row.kind = "no contact with node gpu-a01", None, None, "exclusive"
+    page = world.client("lin").get(f"/bookings/{booking}").text
+    assert "There is no contact with the node at present" in plain(page)
+    offered = re.findall(r"data-api=\"POST /reservations/(\w+)/move\" data-body='(\{.*?\})'", page)
+    assert offered, plain(page)
+    assert {one for one, _ in offered} == {booking}
+    assert "Move to " + re.search(r'"channel": ?"([^"]+)"', html.unescape(offered[0][1]))[1] in plain(page)
+    assert "/move" not in world.client("maya").get(f"/bookings/{booking}").text  # who may not move it
