@@ -1,4 +1,4 @@
-"""One browser and one real fleet a session: a controller, two nodes with an agent and a gateway each, simulated engines."""
+"""A browser a file, and one real fleet a session: a controller, two nodes with an agent and a gateway each, simulated engines."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ from tests.system.conftest import SIMULATED, sim_model
 SCREENS = Path(__file__).parents[2] / ".parts" / "screens"  # pictures of every page, for people to look at
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
+    """Closed after each file: while it is open its event loop counts as running, and no other can be run."""
     sync_api = pytest.importorskip("playwright.sync_api", reason="playwright (PyPI) is not installed")
     if not CHROMIUM.exists():
         pytest.skip(f"chromium is not installed ({CHROMIUM})")

@@ -371,6 +371,7 @@ def test_an_administrators_day(cluster: Cluster, visit: Any) -> None:
     page.goto(f"{cluster.url}/admin/wall")
     page.fill("#w-name", "The lab")
     page.press("#w-name", "Enter")
+    expect(page.locator("#wall-url")).to_contain_text("/wall/")
     address = page.locator("#wall-url").inner_text()
     stranger = visit({"width": 1920, "height": 1080}, url=cluster.url)
     stranger.page.goto(address)
