@@ -72,7 +72,7 @@ class Thousand(Cluster):
             subprocess.run(command, env=agent.env, capture_output=True, timeout=60, check=False)
         super().__exit__(*raised)
 
-    def engines(self) -> list[int]:
+    def real_engines(self) -> list[int]:
         """Pids of the real agents' engines."""
         states = [self.root / "a", *(self.root / name for name in REAL[1:])]
         return [json.loads((s / "channels" / "main" / "run.json").read_text())["engine_pid"] for s in states]
@@ -308,7 +308,7 @@ def together(c: Thousand, agents: Agents) -> list[dict[str, Any]]:
     ]
     rows[0]["peer"] = f"the bookings took {booked - min(made.values()):.1f} s to make"
     due = start - float(c.env["SLOTSERVE_STOP_TIMEOUT_SECONDS"]) - float(c.env["SLOTSERVE_SWITCH_BUFFER_SECONDS"])
-    engines = [psutil.Process(pid) for pid in c.engines()]
+    engines = [psutil.Process(pid) for pid in c.real_engines()]
     gone: dict[int, float] = {}
     while len(gone) < len(engines) and time.time() < start + 5:
         for engine in engines:
@@ -323,7 +323,7 @@ def together(c: Thousand, agents: Agents) -> list[dict[str, Any]]:
 
 def restarted(c: Thousand, agents: Agents) -> list[dict[str, Any]]:
     """The controller is killed and started: all agents come back at once."""
-    pids = c.engines()
+    pids = c.real_engines()
     c.controller.stop(signal.SIGKILL)
     agents.lines()
     c.start_controller()
@@ -335,7 +335,7 @@ def restarted(c: Thousand, agents: Agents) -> list[dict[str, Any]]:
     pushed = {name for _, name, _, _, what, _ in said if what == "plan"}
     rows = [row("controller killed: all reconnected and in agreement after its start", taken, "s", "< 15")]
     rows[0]["peer"] = f"{len(pushed)} plans pushed anew (a new epoch)"
-    rows.append(row("processes restarted by it", float(c.engines() != pids), "", "0"))
+    rows.append(row("processes restarted by it", float(c.real_engines() != pids), "", "0"))
     return rows
 
 

@@ -43,7 +43,7 @@ class LightAgent:
         tries = 0
         while True:
             began = time.monotonic()
-            with contextlib.suppress(grpc.aio.AioRpcError):
+            with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):  # the controller went away
                 async with grpc.aio.secure_channel(self._address, self._credentials, options=OPTIONS) as channel:
                     await self._converse(fleet_pb2_grpc.FleetStub(channel).Connect())
             tries = 0 if time.monotonic() - began > MOST_SECONDS else tries + 1
