@@ -13,6 +13,7 @@ import ipaddress
 import json
 import logging
 import os
+import resource
 import signal
 import socket
 import sys
@@ -45,6 +46,8 @@ class StartRefused(click.ClickException):
 def serve(settings: Settings) -> int:
     """Runs until SIGTERM or SIGINT; the exit status. Raises StartRefused in words."""
     logs.set_up(settings.log_level, settings.log_format)
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # a descriptor an agent
     os.umask(0o077)  # database, logs and keys are nobody else's, also where the folder was made by others
     listen = web_listen(settings)
     for warning in warnings_about(settings):
@@ -138,6 +141,7 @@ def _serve_web(app: Any, settings: Settings, listen: dict[str, Any], fleet: Flee
             trusted_proxy_headers={"x-forwarded-for", "x-forwarded-proto"},
             clear_untrusted_proxy_headers=True,
             channel_timeout=60,
+            asyncore_use_poll=True,  # select() knows no descriptor above 1023, and each agent has one
         )
     except (OSError, ValueError) as err:
         raise StartRefused(f"SLOTSERVE_HTTP_LISTEN={settings.http_listen}: {err}") from err

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import stat
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -29,9 +30,12 @@ def environment(folder: Path, **more: str) -> dict[str, str]:
 
 
 @contextmanager
-def serving(folder: Path, **more: str) -> Iterator[tuple[subprocess.Popen[str], dict[str, int]]]:
+def serving(
+    folder: Path, inherits: Sequence[int] = (), **more: str
+) -> Iterator[tuple[subprocess.Popen[str], dict[str, int]]]:
     process = subprocess.Popen(
         [str(BIN / "slotserve"), "serve"],
+        pass_fds=inherits,
         env=environment(folder, **more),
         stderr=subprocess.PIPE,
         text=True,
@@ -58,6 +62,23 @@ def refused(folder: Path, **more: str) -> str:
     assert done.returncode == 1, done.stderr
     assert "Traceback" not in done.stderr
     return done.stderr
+
+
+@pytest.mark.system
+def test_it_answers_with_thousands_of_descriptors_in_use(tmp_path: Path) -> None:
+    """Each agent takes one; select() knows none above 1023."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (before[1], before[1]))
+    held = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
+    try:
+        with serving(tmp_path / "state", held) as (process, ports):
+            url = f"http://127.0.0.1:{ports['http']}"
+            assert [httpx.get(f"{url}/healthz").status_code for _ in range(3)] == [200] * 3
+            assert process.poll() is None
+    finally:
+        for descriptor in held:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
 @pytest.mark.system
