@@ -83,10 +83,6 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
         """A command has been written; `keys`: a key or a person has changed. Thread-safe."""
         self._watch.look(keys=keys)
 
-    def keys_changed(self) -> None:
-        """A key or a person has changed. Thread-safe."""
-        self._watch.look(keys=True)
-
     # --- on the loop ------------------------------------------------------------------------------------------------
 
     def push(self, node: str) -> None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
-from sqlalchemy import Table, insert, select
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from controller.store.tables import Audit
-
-_INSERT = insert(cast("Table", Audit.__table__))
 
 SECRETS = frozenset(("password", "current_password", "password_hash", "secret", "sha256", "token", "api_key", "key"))
 HIDDEN = "(not kept)"

@@ -265,7 +265,7 @@ def test_keys_reach_the_node_within_two_seconds(controller: Controller) -> None:
         async with linked(state, node):
             await until(lambda: node.keys is not None and set(node.keys) == {"aa"})
             change(controller, ApiKey(id="k2", user_id="u", name="", prefix="", sha256="bb", created_at=1))
-            controller.service.keys_changed()
+            controller.service.look(keys=True)
             began = time.monotonic()
             await until(lambda: set(node.keys or ()) == {"aa", "bb"})
             assert time.monotonic() - began < 1
@@ -274,7 +274,7 @@ def test_keys_reach_the_node_within_two_seconds(controller: Controller) -> None:
             await until(lambda: set(node.keys or ()) == {"bb"}, 2)
             with controller.store.write() as session:
                 session.get_one(User, "u").disabled_at = 1
-            controller.service.keys_changed()
+            controller.service.look(keys=True)
             await until(lambda: node.keys == {}, 2)
 
     asyncio.run(scene())

@@ -30,6 +30,7 @@ from controller.fleet.ca import CertificateAuthority
 from controller.store import migrate
 from controller.store.session import Store
 from controller.store.tables import Channel, Node, NodeModel, Reservation, User
+from tests.bench.bench_fleet import lives
 from tests.bench.report import report
 from tests.system.cluster import BIN, Cluster, Process, rfc3339
 from tests.system.conftest import SIMULATED, sim_model
@@ -312,7 +313,7 @@ def together(c: Thousand, agents: Agents) -> list[dict[str, Any]]:
     gone: dict[int, float] = {}
     while len(gone) < len(engines) and time.time() < start + 5:
         for engine in engines:
-            if engine.pid not in gone and not alive(engine):
+            if engine.pid not in gone and not lives(engine):
                 gone[engine.pid] = time.time() - due
         time.sleep(0.002)
     rows.append(
@@ -367,13 +368,6 @@ def plan_of(agents: Agents, node: str, seconds: float) -> float:
 def cpu(process: psutil.Process) -> float:
     times = process.cpu_times()
     return times.user + times.system
-
-
-def alive(process: psutil.Process) -> bool:
-    try:
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
 
 
 def until(true: Callable[[], Any], seconds: float, what: str, pause: float) -> None:

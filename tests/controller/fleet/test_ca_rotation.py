@@ -172,7 +172,7 @@ def test_a_disabled_node_is_cut_off_and_let_in_again(controller: Controller) -> 
     def disable(at: int | None) -> None:
         with controller.store.write() as session:
             session.scalars(select(Node)).one().disabled_at = at
-        controller.service.keys_changed()
+        controller.service.look(keys=True)
 
     async def scene() -> None:
         async with linked(state, FakeNode()) as link:
