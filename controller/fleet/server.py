@@ -19,6 +19,7 @@ import grpc
 
 from controller.fleet.ca import CertificateAuthority
 from controller.fleet.enrolment import EnrolmentService
+from controller.fleet.failures import StoreFailures
 from controller.fleet.leadership import Leadership
 from controller.fleet.log_service import LogService
 from controller.fleet.logs import LogStore
@@ -105,7 +106,7 @@ class FleetServer:
     async def _run(self) -> None:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
         self._loop.set_default_executor(concurrent.futures.ThreadPoolExecutor(THREADS, "fleet-store"))
-        fleet, enrol = grpc.aio.server(options=KEEPALIVE), grpc.aio.server(options=KEEPALIVE)
+        fleet, enrol = (grpc.aio.server(interceptors=(StoreFailures(),), options=KEEPALIVE) for _ in range(2))
         fleet_pb2_grpc.add_FleetServicer_to_server(self._service, fleet)
         records = Records(self._store, self._clock)
         logs_pb2_grpc.add_LogsServicer_to_server(LogService(self._logs, records), fleet)

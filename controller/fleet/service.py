@@ -15,7 +15,6 @@ from importlib.metadata import version
 from typing import Any, Protocol
 
 import grpc
-from sqlalchemy.exc import DBAPIError
 
 from controller.fleet import keys, reports, skew
 from controller.fleet.ca import CertificateAuthority, RequestRefused, serves_nodes
@@ -29,7 +28,7 @@ from controller.fleet.records import Event, NodeRefused, Records
 from controller.fleet.sessions import Session, Sessions, message
 from controller.fleet.trust import Trusts
 from controller.fleet.watch import Watch
-from controller.store.session import Store, Write, answers_not, why_not
+from controller.store.session import Store, Write
 from protos import fleet_pb2, fleet_pb2_grpc
 
 log = logging.getLogger(__name__)
@@ -113,13 +112,7 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
     async def Connect(self, _requests: Any, context: grpc.aio.ServicerContext) -> None:
         if self._lease and not self._lease.holds():
             return await self._send_on(context)
-        try:
-            await self._session(context)
-        except DBAPIError as err:
-            if not answers_not(err):
-                raise
-            log.warning("node not taken: the database fails peer=%s error=%r", context.peer(), why_not(err))
-            await context.abort(grpc.StatusCode.UNAVAILABLE, "the controller's database does not answer")
+        return await self._session(context)
 
     async def _session(self, context: grpc.aio.ServicerContext) -> None:
         peer, _ = await admitted(context, self._records)
