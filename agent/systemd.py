@@ -9,6 +9,7 @@ import asyncio
 import logging
 import os
 import socket
+from collections.abc import Callable
 
 log = logging.getLogger(__name__)
 FEEDS = 3  # in the time that systemd waits
@@ -34,12 +35,13 @@ def watchdog_seconds() -> float | None:
     return int(text) / 1e6 / FEEDS if text.isdigit() and int(text) else None
 
 
-async def feed_watchdog() -> None:
-    """Until cancelled; where there is no watchdog it sleeps."""
+async def feed_watchdog(well: Callable[[], bool] = lambda: True) -> None:
+    """Until cancelled, at each time at which all is `well`; where there is no watchdog it sleeps."""
     seconds = watchdog_seconds()
     if seconds is None:
         await asyncio.Event().wait()
         return
     while True:
-        notify("WATCHDOG=1")
+        if well():
+            notify("WATCHDOG=1")
         await asyncio.sleep(seconds)

@@ -68,5 +68,9 @@ class Board:
     def alive(self) -> int:
         """Workers that have written lately, with this one."""
         now = time.monotonic()
-        seen = (_HEAD.unpack_from(self._memory, w * PLACE_BYTES)[2] for w in range(self.workers) if w != self.own)
+        seen = (when for worker, when in enumerate(self.written()) if worker != self.own)
         return 1 + sum(1 for when in seen if when > 0 and now - when < ALIVE_SECONDS)
+
+    def written(self) -> list[float]:
+        """When each worker wrote last, by the monotonic clock; 0 where it has not yet."""
+        return [_HEAD.unpack_from(self._memory, worker * PLACE_BYTES)[2] for worker in range(self.workers)]

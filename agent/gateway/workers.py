@@ -2,7 +2,8 @@
 
 All accept from the same listening sockets, so that nothing is lost when one dies, and each is a gateway of its own to
 the agent: counts are summed and a barrier is over when every one has answered. The process above starts them, starts
-those that have died again, passes signals on, and hands the sockets over when a new gateway comes.
+those that have died or hang again, passes signals on, and hands the sockets over when a new gateway comes. It feeds systemd's watchdog
+for all of them: only while none hangs.
 """
 
 from __future__ import annotations
@@ -22,14 +23,17 @@ from pathlib import Path
 
 from agent.gateway.board import Board
 from agent.gateway.handover import Offer, Predecessor, offered, start_successor
+from agent.gateway.silence import Silence
 from agent.settings import AgentSettings
-from agent.systemd import feed_watchdog
+from agent.systemd import feed_watchdog, watchdog_seconds
 
 log = logging.getLogger(__name__)
 VARIABLE = "SLOTSERVE_GATEWAY_WORK"
 READY_SECONDS = 10.0
 SHORTEST_PAUSE, LONGEST_PAUSE = 0.1, 5.0  # before a worker is started again
 STEADY_SECONDS = 10.0
+LOOK_SECONDS = 3.0  # between looks for workers that hang
+LOOKS_A_FEED = 3  # where systemd watches: one that hangs is ended before systemd ends all
 PR_SET_PDEATHSIG = 1
 
 
@@ -85,10 +89,12 @@ async def supervise(
         offer = offered(settings.run_dir, sockets, before, crew.replaced)
     elif before is not None:
         before.close()
-    feeding = loop.create_task(feed_watchdog())
+    feeding = loop.create_task(feed_watchdog(crew.well))
+    watching = loop.create_task(crew.watch())
     crew.on_replaced = feeding.cancel
     await asyncio.gather(*tasks)
     feeding.cancel()
+    watching.cancel()
     if offer is not None:
         offer.close()
     return 0
@@ -107,6 +113,7 @@ class _Crew:
         self._sockets, self._settings, self._node, self._tls = sockets, settings, node, tls
         self._number = settings.gateway_workers
         self._board = Board.create(self._number)
+        self._seen, self._silence = Board(self._board, self._number, 0), Silence(self._number)
         self._running: dict[int, asyncio.subprocess.Process] = {}
         self._ready: dict[int, asyncio.Event] = {n: asyncio.Event() for n in range(self._number)}
         self._told = asyncio.Event()
@@ -135,6 +142,21 @@ class _Crew:
         for task in (whole, told):
             task.cancel()
         await asyncio.gather(whole, told, return_exceptions=True)
+
+    def well(self) -> bool:
+        """No worker hangs, or each that does is being started anew."""
+        return self._silence.none_hangs
+
+    async def watch(self) -> None:
+        """Ends workers that hang, until cancelled; `keep` starts others."""
+        fed = watchdog_seconds()
+        while True:
+            await asyncio.sleep(fed / LOOKS_A_FEED if fed else LOOK_SECONDS)
+            for number in self._silence.look(self._seen.written()):
+                process = self._running.get(number)
+                if process is not None and process.returncode is None:
+                    log.error("gateway worker hangs, ended worker=%s pid=%s", number, process.pid)
+                    process.kill()
 
     async def keep(self, number: int) -> None:
         """One worker, again and again."""
@@ -181,6 +203,7 @@ class _Crew:
         finally:
             os.close(say)
         self._running[number] = process
+        self._silence.begins(number)
         if self.stopping:
             process.send_signal(signal.SIGTERM)
         log.info("gateway worker started worker=%s pid=%s", number, process.pid)
