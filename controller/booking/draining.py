@@ -14,7 +14,7 @@ from controller.booking import lost, offers
 from controller.booking.view import Holder
 from controller.context import Context
 from controller.notify import inbox
-from controller.notify.tell import Event, tell
+from controller.notify.tell import Event
 from controller.rights import Actor
 from controller.store import audit, channels, reservations, users
 from controller.store.session import Write
@@ -59,7 +59,7 @@ def drain(session: Write, ctx: Context, actor: Actor, node: Node, now: int, unti
         facts = inbox.booking_facts(session, row) | {
             "node": node.name, "until": until, "reason": reason, "others": others,
         }  # fmt: skip
-        tell(session, Event(f"drain:{node.id}:{until}:{row.id}", "maintenance", row.id, now, facts), [row.holder_id])
+        inbox.tell_booking(session, Event(f"drain:{node.id}:{until}:{row.id}", "maintenance", row.id, now, facts), row)
 
 
 def lift(session: Write, node: Node, now: int, told: bool = True) -> None:
@@ -75,7 +75,7 @@ def lift(session: Write, node: Node, now: int, told: bool = True) -> None:
         if told:
             facts = inbox.booking_facts(session, row) | {"node": node.name, "message": "maintenance_over"}
             event = Event(f"drain:{node.id}:{before}:{row.id}:over", "maintenance", row.id, now, facts)
-            tell(session, event, [row.holder_id])
+            inbox.tell_booking(session, event, row)
 
 
 def over(ctx: Context, now: int) -> list[str]:

@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 from controller.booking import free, lost
 from controller.context import Context
 from controller.fleet.live import LiveGpuProcess
-from controller.notify.tell import Event
+from controller.notify.tell import Event, for_participants
 from controller.store import notifications, users
 from controller.store.tables import HOLDING, Channel, Node, Notification, Reservation, holding
 
@@ -120,11 +120,11 @@ class Look:
         before_start = int(settings.notify_starts_soon_minutes * MINUTE)
         decided = max(row.created_at, row.approved_at or 0)
         if 0 < row.starts_at - now <= before_start and decided <= row.starts_at - before_start:
-            yield self._for_holder(f"soon:{row.id}:{row.starts_at}", "starts_soon", booked)
+            yield from self._for_sharers(f"soon:{row.id}:{row.starts_at}", "starts_soon", booked)
         before_end = int(settings.notify_ends_soon_minutes * MINUTE)
         begun = max(row.starts_at, row.approved_at or 0)
         if row.starts_at <= now and 0 < row.ends_at - now <= before_end and row.ends_at - begun > 2 * before_end:
-            yield self._for_holder(f"ends:{row.id}:{row.ends_at}", "ends_soon", booked, **self._after(row))
+            yield from self._for_sharers(f"ends:{row.id}:{row.ends_at}", "ends_soon", booked, **self._after(row))
 
     def _after(self, row: Reservation) -> dict[str, Any]:
         """What follows on the channel within a day."""
@@ -153,11 +153,11 @@ class Look:
         if row.kind == "exclusive":
             if said.phase == "off":
                 gpus = {"gpus": list(booked.channel.gpu_uuids), "host": booked.node.name, "message": "ready_card"}
-                yield self._for_holder(f"ready:{row.id}", "ready", booked, **gpus)
+                yield from self._for_sharers(f"ready:{row.id}", "ready", booked, **gpus)
             return
         pinned = (row.pinned or {}).get("identity")
         if said.phase == "ready" and not said.fallback and pinned and said.running == pinned:
-            yield self._for_holder(f"ready:{row.id}", "ready", booked, base_url=self._base_url(booked))
+            yield from self._for_sharers(f"ready:{row.id}", "ready", booked, base_url=self._base_url(booked))
 
     def _base_url(self, booked: Booked) -> str | None:
         urls = list(self._ctx.live.node(booked.node.name).gateway_urls) or list(booked.node.gateway_urls or [])
@@ -170,7 +170,7 @@ class Look:
         found = self._processes(booked)
         if found:
             facts = {"message": "card_in_use_soon", "processes": _told(found)}
-            yield self._for_holder(f"card:{row.id}:{row.ends_at}:soon", "card_in_use", booked, **facts)
+            yield from self._for_sharers(f"card:{row.id}:{row.ends_at}:soon", "card_in_use", booked, **facts)
 
     def _cards_left(self) -> Iterator[Due]:
         """Bare cards whose booking is over while its processes are still there."""
@@ -214,7 +214,10 @@ class Look:
             said = {**facts, **about, "message": message}
             return Due(Event(event, "card_in_use", row.id, self._now, said), tuple(people), shared)
 
-        yield due(f"card:{row.id}:end:holder", "card_in_use_mine", [row.holder_id], {})
+        mine = due(f"card:{row.id}:end:holder", "card_in_use_mine", [row.holder_id], {})
+        yield mine
+        if row.participants:
+            yield Due(for_participants(mine.event), tuple(i for i in row.participants if i != row.holder_id))
         others = [i for i in self._administrators() if i != row.holder_id]
         yield due(f"card:{row.id}:end:admins", "card_in_use_admin", others, {}, True)
         following = next(
@@ -263,7 +266,7 @@ class Look:
                 runs = booked.row.starts_at <= self._now
                 message = "node_lost_running" if runs else "node_lost_before"
                 more = {"message": message, "since": since, "others": self._others(booked)}
-                yield self._for_holder(f"{outage}:{booked.row.id}", "node_lost", booked, **more)
+                yield from self._for_sharers(f"{outage}:{booked.row.id}", "node_lost", booked, **more)
 
     def _nodes_back(self) -> Iterator[Due]:
         """Whoever was told of a loss is told that it is over, if it still matters to them."""
@@ -280,7 +283,17 @@ class Look:
                 row = self._session.get(Reservation, booking)
                 if row is None or row.status not in HOLDING or row.ends_at <= self._now:
                     continue
-            kept = ("node", "reservation_id", "channel", "booking_kind", "model", "preset", "starts_at", "ends_at")
+            kept = (
+                "node",
+                "participant",
+                "reservation_id",
+                "channel",
+                "booking_kind",
+                "model",
+                "preset",
+                "starts_at",
+                "ends_at",
+            )
             said = {name: facts[name] for name in kept if name in facts}
             event = Event(f"back:{event_id}"[:96], "node_back", notices[0].subject, self._now, said)
             yield Due(event, tuple(n.user_id for n in notices), not facts.get("reservation_id"))
@@ -298,9 +311,13 @@ class Look:
 
     # --- parts ------------------------------------------------------------------------------------------------------
 
-    def _for_holder(self, event_id: str, kind: str, booked: Booked, **more: Any) -> Due:
-        facts = booked.facts(self._names.get(booked.row.holder_id)) | more
-        return Due(Event(event_id, kind, booked.row.id, self._now, facts), (booked.row.holder_id,))
+    def _for_sharers(self, event_id: str, kind: str, booked: Booked, **more: Any) -> Iterator[Due]:
+        """For its holder, and for those who share it in their words."""
+        row = booked.row
+        event = Event(event_id, kind, row.id, self._now, booked.facts(self._names.get(row.holder_id)) | more)
+        yield Due(event, (row.holder_id,))
+        if others := tuple(i for i in row.participants if i != row.holder_id):
+            yield Due(for_participants(event), others)
 
     def _processes(self, booked: Booked) -> list[LiveGpuProcess]:
         """What runs on a channel's GPUs and is no engine of ours."""

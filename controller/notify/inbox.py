@@ -6,12 +6,13 @@ Called in the transaction of the change itself. What comes due by the clock alon
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any, Protocol
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from controller.notify.tell import Event, tell
+from controller.notify.tell import Event, for_participants, tell
 from controller.store import channels, reservations, users
 from controller.store.tables import Channel, Reservation
 
@@ -77,7 +78,10 @@ def tell_event(session: Session, event: NodeEvent) -> None:
     if booking is not None:
         facts["about_holder"] = True
     people = [*([booking.holder_id] if booking else []), *users.administrators(session)]
-    tell(session, Event(event.id, event.kind, event.subject, event.at, facts), people, shared=True)
+    made = Event(event.id, event.kind, event.subject, event.at, facts)
+    tell(session, made, people, shared=True)
+    if booking is not None:
+        tell(session, for_participants(made), [i for i in booking.participants if i not in people])
 
 
 def place_lost(session: Session, channel: Channel, full_name: str, why: str, now: int) -> list[str]:
@@ -87,7 +91,7 @@ def place_lost(session: Session, channel: Channel, full_name: str, why: str, now
         running = reservations.is_running(row, now)
         facts = booking_facts(session, row) | {"channel": full_name, "text": why, "running": running}
         event = Event(f"gone:{channel.id}:{channel.gone_at}:{row.id}", "channel_gone", row.id, now, facts)
-        told += tell(session, event, [row.holder_id], shared=not told)
+        told += tell_booking(session, event, row, shared=not told)
     return told
 
 
@@ -100,12 +104,11 @@ def acted_for(
     now: int,
     before: Mapping[str, Any] | None = None,
 ) -> list[str]:
-    """Somebody else did something to a booking: its holder is told what, by whom and why.
+    """Somebody did something to a booking: its holder is told what, by whom and why, and whoever shares it, where they
+    have not done it themselves.
 
     `kind` is the act or the kind of notice; `text` says the same as one sentence and ends with the reason where there is
     one; `before` is the booking as it was (refusals.record), so that a change can say what has changed."""
-    if row.holder_id == actor_id:
-        return []
     kind = KINDS.get(kind, kind)
     facts = booking_facts(session, row) | {
         "by": users.names(session, [actor_id]).get(actor_id),
@@ -113,10 +116,40 @@ def acted_for(
         "pending": row.status == "pending",
         "before": _changed(session, before, row) if before else {},
     }
-    if before and before.get("holder_id") not in (None, row.holder_id):
-        facts["message"] = "received"
     event = Event(f"{kind}:{row.id}:{row.version}", kind, row.id, now, facts)
-    return tell(session, event, [row.holder_id])
+    told = _sharers_told(session, row, actor_id, event, before)
+    if row.holder_id == actor_id:
+        return told
+    if before and before.get("holder_id") not in (None, row.holder_id):
+        event = replace(event, facts={**facts, "message": "received"})
+    return told + tell(session, event, [row.holder_id])
+
+
+def _sharers_told(
+    session: Session, row: Reservation, actor_id: str, event: Event, before: Mapping[str, Any] | None
+) -> list[str]:
+    """Participants: those who have become it, those who are it no longer, and the others of a change that they notice."""
+    was = set((before or {}).get("participants") or ()) - {actor_id, row.holder_id}
+    now_are = set(row.participants) - {actor_id, row.holder_id}
+    if event.kind == "booked":
+        was = set()
+    elif before is None:
+        was = now_are
+    told = []
+    for people, message in ((now_are - was, "participant"), (was - now_are, "participant_no_longer")):
+        facts = {**event.facts, "message": message, "before": {}}
+        own = Event(f"{message}:{row.id}:{row.version}", "participant", row.id, event.at, facts)
+        told += tell(session, for_participants(own), sorted(people))
+    kept = before is not None and (before.get("status"), before.get("holder_id")) == (row.status, row.holder_id)
+    if event.kind == "changed" and kept and not event.facts["before"]:
+        return told  # its note, or who else shares it
+    return told + tell(session, for_participants(event), sorted(was & now_are))
+
+
+def tell_booking(session: Session, event: Event, row: Reservation, *, shared: bool = False) -> list[str]:
+    """Tells the holder of a booking, and those who share it in their words."""
+    told = tell(session, event, [row.holder_id], shared=shared)
+    return told + tell(session, for_participants(event), [i for i in row.participants if i != row.holder_id])
 
 
 def given(session: Session, row: Reservation, old_holder: str, actor_id: str, text: str, now: int) -> list[str]:
@@ -146,7 +179,7 @@ def expired(session: Session, reservation_id: str, now: int) -> list[str]:
     if row is None:
         return []
     event = Event(f"expired:{row.id}", "expired", row.id, now, booking_facts(session, row))
-    return tell(session, event, [row.holder_id])
+    return tell_booking(session, event, row)
 
 
 def booking_facts(session: Session, row: Reservation) -> dict[str, Any]:

@@ -50,6 +50,7 @@ _ROWS = (
     Kind("changed", "decisions", N_("Somebody has changed your booking")),
     Kind("cancelled", "decisions", N_("Somebody has cancelled your booking")),
     Kind("ended", "decisions", N_("Somebody has ended your booking")),
+    Kind("participant", "decisions", N_("Somebody shares a booking with you, or no longer does")),
     Kind("starts_soon", "times", N_("Your booking starts soon")),
     Kind("ready", "times", N_("Your model is ready, or the card is yours"), QUIET),
     Kind("ends_soon", "times", N_("Your booking ends soon"), QUIET),

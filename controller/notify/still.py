@@ -24,7 +24,8 @@ def pointless(session: Session, row: Outbox, now: int) -> str:
     if now - row.created_at > TOO_OLD_MS:
         return "older than three days"
     facts: Facts = (row.payload or {}).get("facts") or {}
-    return _nobody(session, row) or _LOOKS.get(row.kind, _always)(session, row, facts, now)
+    look = _LOOKS.get(row.kind)
+    return _nobody(session, row) or (look and (_left(session, row, facts) or look(session, row, facts, now))) or ""
 
 
 def _nobody(session: Session, row: Outbox) -> str:
@@ -40,8 +41,10 @@ def _nobody(session: Session, row: Outbox) -> str:
     return "" if target is not None and target.disabled_at is None else "the target is gone"
 
 
-def _always(_session: Session, _row: Outbox, _facts: Facts, _now: int) -> str:
-    return ""
+def _left(session: Session, row: Outbox, facts: Facts) -> str:
+    """Whether whoever shared the booking does so no longer."""
+    booking = _booking(session, facts) if facts.get("participant") else None
+    return "" if booking is None or row.user_id in booking.participants else "not a participant any more"
 
 
 def _booking(session: Session, facts: Facts) -> Reservation | None:

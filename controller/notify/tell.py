@@ -8,7 +8,7 @@ databases, so that looking whether somebody was told and then telling them is no
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sqlalchemy import select
@@ -30,6 +30,12 @@ class Event:
     subject: str
     at: int
     facts: dict[str, Any] = field(default_factory=dict)
+
+
+def for_participants(event: Event) -> Event:
+    """The same event in the words of those who share the booking (texts_participants.py): theirs once, as the holder's."""
+    facts = {**event.facts, "participant": True, "about_holder": True}
+    return replace(event, id=f"with:{event.id}"[:96], facts=facts)
 
 
 def tell(session: Session, event: Event, user_ids: Iterable[str | None], *, shared: bool = False) -> list[str]:

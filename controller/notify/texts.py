@@ -155,8 +155,8 @@ MESSAGES: dict[str, Message] = {
         N_("%(what)s cannot be run on %(channel)s."),
         (
             ("default", N_(
-                "Meanwhile the channel's default, %(default)s, answers in its place, to the holder alone while "
-                "the booking runs."
+                "Meanwhile the channel's default, %(default)s, answers in its place, while the booking runs to its "
+                "holder and participants alone."
             )),
             ("!default", N_("Nothing answers on this channel until a try succeeds.")),
             ("", N_(

@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import quote
 from zoneinfo import ZoneInfo
 
-from controller.notify import texts
+from controller.notify import texts, texts_participants
 from controller.notify.kinds import GROUPS, KINDS, WAY_TITLES
 from controller.notify.language import Clock, translated
 from controller.words import CATEGORIES
@@ -55,7 +55,7 @@ class Rendered:
 
 def render(kind: str, facts: Mapping[str, Any], language: str = "en", zone: ZoneInfo | None = None) -> Rendered:
     """The message of these facts; without a zone its times are RFC 3339 in UTC."""
-    message = texts.MESSAGES.get(str(facts.get("message") or kind))
+    message = _message(str(facts.get("message") or kind), facts)
     if message is None:  # a ready sentence, or of a version that knew more than this one
         text = one_line(facts.get("text") or kind)
         return Rendered(one_line(text, 120), text, (), (), "")
@@ -110,6 +110,12 @@ def group_title(group: str, language: str) -> str:
 
 def way_title(way: str, language: str) -> str:
     return translated(WAY_TITLES[way], language)
+
+
+def _message(name: str, facts: Mapping[str, Any]) -> texts.Message | None:
+    """In words for who shares the booking where it is theirs by that, and where the holder's would be wrong for them."""
+    others = texts_participants.MESSAGES.get(name) if facts.get("participant") else None
+    return others or texts.MESSAGES.get(name)
 
 
 def _fits(when: str, there: set[str]) -> bool:

@@ -13,7 +13,7 @@ from babel.messages.extract import extract_from_file
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.notify import kinds, texts, wording
+from controller.notify import kinds, texts, texts_participants, wording
 from controller.notify.language import Clock, language_of, translated, zone_of
 from controller.words import CATEGORIES
 
@@ -45,12 +45,13 @@ def test_everything_is_translated_with_the_same_places() -> None:
 
 
 @pytest.mark.parametrize("message", texts.MESSAGES)
+@pytest.mark.parametrize("participant", [False, True], ids=["holder", "participant"])
 @pytest.mark.parametrize("language", ["en", "zh_Hans"])
 @pytest.mark.parametrize("facts", [FACTS, {}], ids=["all", "none"])
-def test_every_message_is_whole(message: str, language: str, facts: dict[str, Any]) -> None:
+def test_every_message_is_whole(message: str, language: str, participant: bool, facts: dict[str, Any]) -> None:
     kind = next((k for k in (*kinds.KINDS, "test") if message.startswith(k)), "changed")
     for zone in (ZoneInfo("Asia/Shanghai"), None):
-        said = wording.render(kind, {**facts, "message": message}, language, zone)
+        said = wording.render(kind, {**facts, "message": message, "participant": participant}, language, zone)
         whole = " ".join([said.title, said.sentence()])
         assert said.title
         assert "%(" not in whole
@@ -62,9 +63,22 @@ def test_every_message_is_whole(message: str, language: str, facts: dict[str, An
         assert said.link or message in ("plain",)
 
 
+@pytest.mark.parametrize("message", texts_participants.MESSAGES)
+@pytest.mark.parametrize("language", ["en", "zh_Hans"])
+def test_who_shares_a_booking_is_not_taken_for_its_holder(message: str, language: str) -> None:
+    """Nothing of theirs is called "your booking", and nothing that only its holder can do is offered to them."""
+    facts = {**FACTS, "message": message, "participant": True, "about_holder": True, "pending": True}
+    said = wording.render("changed", facts, language, ZoneInfo("UTC"))
+    whole = f"{said.title} {said.sentence()}"
+    assert "%(" not in whole
+    for theirs in ("our booking", "our request", "move it", "you can extend", "cancel it:", "你的预约"):
+        assert theirs not in whole, whole
+    assert FACTS["holder"] in whole
+
+
 @pytest.mark.parametrize("kind", kinds.KINDS)
 def test_every_kind_has_its_words(kind: str) -> None:
-    assert any(message.startswith(kind) for message in texts.MESSAGES)
+    assert any(message.startswith(kind) for message in (*texts.MESSAGES, *texts_participants.MESSAGES))
     assert wording.kind_title(kind, "zh_Hans") != wording.kind_title(kind, "en")
     assert kinds.KINDS[kind].group in kinds.GROUPS
 
