@@ -15,6 +15,7 @@ from agent.core.admission import Admission, ends_at
 from agent.core.directory import Place
 from agent.gateway import body as bodies
 from agent.gateway import elsewhere, own_answers, relay, websocket
+from agent.gateway.body_found import Found
 from agent.gateway.errors import Refusal
 from agent.gateway.reply import SWALLOW_BYTES, Reply
 from agent.gateway.request import RequestHead
@@ -212,7 +213,7 @@ class Exchange(Reply):
         length = self.head.length
         self._connect(begun, None if length is None else length + len(begun) - before)
 
-    def _route(self, found: bodies.Found) -> bool:
+    def _route(self, found: Found) -> bool:
         """Chooses the channel; False where the request is refused (and answered)."""
         gateway, head, key = self.gateway, self.head, self.key
         assert key is not None
@@ -262,7 +263,7 @@ class Exchange(Reply):
         head, gateway = self.head, self.gateway
         assert head.route is not None
         self._opening = self._close = True
-        found = bodies.Found(websocket.model_of(head.query))
+        found = Found(websocket.model_of(head.query))
         if not self._route(found) or self.endpoint is None:
             return
         names: frozenset[str] = frozenset()

@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.gateway.body import CHECKED_BYTES, Found, JsonScanner, Scanner, find, rewrite, scanner
+from agent.gateway.body import CHECKED_BYTES, Scanner, find, rewrite, scanner
+from agent.gateway.body_found import Found
+from agent.gateway.body_json import JsonScanner
 from agent.gateway.errors import Refusal
 
 JSON = b"application/json"
