@@ -62,7 +62,7 @@ class Agent:
         self.gpus, self.models = Gpus(), ModelIndex(file.channels)
         self.gateways = Gateways(state.folder, settings.run_dir, self._usage)
         self.figures = Figures()
-        self.gateways.on_in_flight = lambda _: self.link.status_changed()
+        self.gateways.on_in_flight = lambda _: self.link.up.status_changed()
         self.gateways.set_clock(self.clock.anchor())
         self.runtimes = {
             c.name: ChannelRuntime(c, file, settings, self.models, self.gpus, self.clock.now_ms) for c in file.channels
@@ -97,8 +97,8 @@ class Agent:
         self.node.go_on_with(self.link.down.held)
         parts: dict[str, Coroutine[Any, Any, None]] = {
             "link": self.link.run(),
-            "models": self.node.watch_models(self.link.inventory_changed),
-            "gpus": self.node.watch_gpus(self.link.status_changed, self.link.declared_changed),
+            "models": self.node.watch_models(self.link.up.inventory_changed),
+            "gpus": self.node.watch_gpus(self.link.up.status_changed, self.link.up.declared_changed),
             "status": self._write_status(),
             "watchdog": feed_watchdog(),
             "undeclared channels": self._stop_undeclared(),
@@ -134,16 +134,16 @@ class Agent:
             save_retry=lambda record: self._state.save_retry(name, record),
             on_status=self._on_status,
             on_load_result=self._on_load_result,
-            on_event=lambda fields: self.link.event(fleet_pb2.Event(**fields)),
+            on_event=lambda fields: self.link.up.event(fleet_pb2.Event(**fields)),
         )
 
     def _on_status(self, fields: dict[str, Any]) -> None:
         self.figures.status(fields)
-        self.link.status_changed()
+        self.link.up.status_changed()
 
     def _on_load_result(self, fields: dict[str, Any]) -> None:
         self.figures.load_result(fields)
-        self.link.load_result(fleet_pb2.LoadResult(**fields))
+        self.link.up.load_result(fleet_pb2.LoadResult(**fields))
 
     async def _stop_undeclared(self) -> None:
         """Engines of channels that the node's file no longer has hold GPUs of others, and nobody else would stop them."""
@@ -162,7 +162,7 @@ class Agent:
     async def _usage(self, rows: list[dict[str, Any]]) -> None:
         for name, looker in self.liveness.items():
             looker.traffic.take(row for row in rows if row["channel"] == name)
-        await self.link.usage(fleet_pb2.UsageRow(**row) for row in rows)
+        await self.link.up.usage(fleet_pb2.UsageRow(**row) for row in rows)
 
     # --- for `status` and `stop-engines` ----------------------------------------------------------------------------
 

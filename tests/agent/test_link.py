@@ -123,10 +123,10 @@ def test_a_controller_that_was_away_is_found_again(controller: Controller) -> No
         async with linked(state, node) as link:
             await until(lambda: link.connected)
             await asyncio.to_thread(controller.restart)
-            link.load_result(fleet_pb2.LoadResult(id="while-away", channel="main", model="m", ok=True, seconds=2))
+            link.up.load_result(fleet_pb2.LoadResult(id="while-away", channel="main", model="m", ok=True, seconds=2))
             await until(lambda: controller.live.node("n1").online, 15)
             await until(lambda: count(controller, Load) == 1)
-            await until(lambda: len(link._spool) == 0)
+            await until(lambda: len(link.up._spool) == 0)
 
     asyncio.run(scene())
 
@@ -145,7 +145,7 @@ def test_a_second_stream_takes_the_place_of_the_first_without_offline(controller
             async with linked(State(state.folder), second) as new:
                 await until(lambda: new.connected)
                 second.said = fleet_pb2.Status(channels=[types_pb2.ChannelStatus(channel="main", phase="ready")])
-                new.status_changed()
+                new.up.status_changed()
                 await until(lambda: controller.live.channel("n1", "main").phase == "ready")
                 assert False not in seen
 
@@ -162,21 +162,21 @@ def test_reports_reach_the_store_once(controller: Controller) -> None:
     async def scene() -> None:
         async with linked(state, node) as link:
             await until(lambda: link.connected)
-            link.load_result(result)
-            link._send_items(link._spool.items())  # as after a connection that broke before the acknowledgement
-            await link.usage([row, row, silent])
-            link.event(fleet_pb2.Event(id="e1", kind="failed", channel="main", text="it fell over", at_ms=5))
+            link.up.load_result(result)
+            link.up.send_items(link.up._spool.items())  # as after a connection that broke before the acknowledgement
+            await link.up.usage([row, row, silent])
+            link.up.event(fleet_pb2.Event(id="e1", kind="failed", channel="main", text="it fell over", at_ms=5))
             node.models = [types_pb2.Model(name="m", path="/m.gguf", size_bytes=7, format="gguf", channels=["main"])]
             node.models[0].context_length, node.models[0].quantisation = 8192, "Q4_K_M"
-            link.inventory_changed()
-            await until(lambda: len(link._spool) == 0)
+            link.up.inventory_changed()
+            await until(lambda: len(link.up._spool) == 0)
             await until(lambda: count(controller, NodeModel) == 1)
             assert (first(controller, NodeModel).context_length, first(controller, NodeModel).quantisation) == (
                 8192,
                 "Q4_K_M",
             )
             node.models[0].context_length = 4096  # only that is different
-            link.inventory_changed()
+            link.up.inventory_changed()
             await until(lambda: first(controller, NodeModel).context_length == 4096)
             assert count(controller, Load) == 1
             assert count(controller, Usage) == 2
@@ -185,7 +185,7 @@ def test_reports_reach_the_store_once(controller: Controller) -> None:
             assert said == {"r1": (0, 7), "r2": (None, None)}
             assert [(e.subject, e.text) for e in controller.told] == [("n1/main", "it fell over")]
             node.models = []
-            link.inventory_changed()
+            link.up.inventory_changed()
             await until(lambda: first(controller, NodeModel).gone_at is not None)
 
     asyncio.run(scene())
@@ -200,13 +200,13 @@ def test_a_full_disk_does_not_keep_reports_from_a_controller_that_listens(
     async def scene() -> None:
         async with linked(controller.enrolled(), FakeNode()) as link:
             await until(lambda: link.connected)
-            link.load_result(fleet_pb2.LoadResult(id="l1", channel="main", model="m", ok=True, seconds=2))
-            monkeypatch.setattr(link._spool, "_append", full)
-            await until(lambda: len(link._spool) == 0)
-            link.event(fleet_pb2.Event(id="e1", kind="failed", channel="main", text="it fell over", at_ms=5))
+            link.up.load_result(fleet_pb2.LoadResult(id="l1", channel="main", model="m", ok=True, seconds=2))
+            monkeypatch.setattr(link.up._spool, "_append", full)
+            await until(lambda: len(link.up._spool) == 0)
+            link.up.event(fleet_pb2.Event(id="e1", kind="failed", channel="main", text="it fell over", at_ms=5))
             await until(lambda: [e.text for e in controller.told] == ["it fell over"])
             with pytest.raises(OSError, match="No space"):
-                await link.usage([fleet_pb2.UsageRow(id="r1", channel="main", model="m")])  # the gateway keeps it
+                await link.up.usage([fleet_pb2.UsageRow(id="r1", channel="main", model="m")])  # the gateway keeps it
             await asyncio.sleep(0.1)
             assert link.connected
 
@@ -378,7 +378,7 @@ def test_a_certificate_is_renewed_without_a_phase_offline(tmp_path: Path) -> Non
                 await until(lambda: time.monotonic() > began + 4, 10)  # past the end of the first certificate
                 assert link.connected
                 node.said = fleet_pb2.Status(channels=[types_pb2.ChannelStatus(channel="main", phase="ready")])
-                link.status_changed()
+                link.up.status_changed()
                 await until(lambda: controller.live.channel("n1", "main").phase == "ready")
                 assert False not in seen
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -71,14 +73,15 @@ def test_a_driver_that_comes_up_later_is_declared_then_and_kept(nvml: FakeNvml) 
 
 
 def test_processes_are_told_with_whose_they_are(nvml: FakeNvml) -> None:
-    ours = SimpleNamespace(engine_pid=os.getppid(), shim_pid=999_999_990)
-    node = node_with(nvml, A, process=ours)
-    nvml.use, nvml.running[A], nvml.running[B] = 55, [(os.getpid(), 2 * GIB)], [(1, GIB), (999_999_999, None)]
+    node = node_with(nvml, A, process=SimpleNamespace(engine_pid=os.getpid(), shim_pid=999_999_990))
     nvml.gone = set()
-    asyncio.run(node.look_at_gpus())
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as worker:
+        nvml.use, nvml.running[A], nvml.running[B] = 55, [(worker.pid, 2 * GIB)], [(1, GIB), (999_999_999, None)]
+        asyncio.run(node.look_at_gpus())
+        worker.kill()
     first, second = reports.live_gpus(node.status())
     assert (first.utilisation_percent, first.temperature_c, first.power_watts) == (55, 41, 120)
-    assert [(p.pid, p.channel, p.memory_bytes) for p in first.processes] == [(os.getpid(), "main", 2 * GIB)]
+    assert [(p.pid, p.channel, p.memory_bytes) for p in first.processes] == [(worker.pid, "main", 2 * GIB)]
     assert " " not in first.processes[0].command, "a command line of ours may hold a key"
     assert [(p.pid, p.channel) for p in second.processes] == [(1, None), (999_999_999, None)]
     nvml.gone = {A}
@@ -124,8 +127,8 @@ def test_what_a_node_declares_later_reaches_the_controller(tmp_path: Path) -> No
             node.uuids = (A, B)
             node.said.gpus.append(types_pb2.Gpu(index=0, uuid=A, name="x", memory_total_bytes=24, problem="lost"))
             node.said.gpu_problem = "one is lost"
-            link.declared_changed()
-            link.status_changed()
+            link.up.declared_changed()
+            link.up.status_changed()
             await until(lambda: stored() == ([A, B], 48))
             await until(lambda: controller.live.node("n1").gpu_problem == "one is lost")
             assert controller.live.node("n1").online

@@ -159,7 +159,7 @@ def test_a_strange_bundle_is_not_believed(controller: Controller, tmp_path: Path
             from protos import fleet_pb2
 
             for text in (foreign, "", "nothing"):
-                link._trust(fleet_pb2.Trust(ca_pem=text, renew=True))
+                link._certificate.trust(fleet_pb2.Trust(ca_pem=text, renew=True))
             await asyncio.sleep(0.1)
 
     asyncio.run(scene())

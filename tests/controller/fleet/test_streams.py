@@ -131,17 +131,17 @@ def test_the_store_hears_of_changes_and_never_of_heartbeats(controller: Controll
             assert states(controller) == expected
             for phase in ("freeing", "loading", "ready"):
                 said.phase = phase
-                link.status_changed()
+                link.up.status_changed()
                 expected.append((phase, None, False))
                 await until(lambda: states(controller) == expected, what=f"{expected}")
             said.running, said.running_model, said.fallback = "x", "model-x", True
-            link.status_changed()
+            link.up.status_changed()
             expected.append(("ready", "model-x", True))
             await until(lambda: states(controller) == expected, what=f"{expected}")
             before = controller.store.revision()
             for in_flight in (1, 2, 0):
                 said.in_flight = in_flight
-                link.status_changed()
+                link.up.status_changed()
                 await until(lambda n=in_flight: controller.live.channel("n1", "main").in_flight == n)
             assert controller.store.revision() == before
         await until(lambda: states(controller) == [*expected, ("unknown", None, False)])
