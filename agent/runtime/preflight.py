@@ -7,8 +7,10 @@ import contextlib
 import itertools
 import logging
 import os
+import secrets
 import shutil
 import signal
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -17,7 +19,9 @@ from agent.engines import names as known_engines
 from agent.engines.base import Ended, Engine
 from agent.engines.simulated import Simulated
 from agent.interfaces import Trouble
+from agent.runtime import proc
 from agent.runtime.models import FoundModel
+from agent.runtime.records import CHANNEL_MARKER, LAUNCH_MARKER
 from agent.settings import ChannelConfig, EngineConfig
 
 log = logging.getLogger(__name__)
@@ -29,6 +33,7 @@ CPU_WANTED = {
     ("--device", "cpu"),
 }
 ASK_TIMEOUT = 10.0
+END_SECONDS = 2.0
 TOLD_BY_ASKING = ("bad_argument", "missing_file", "missing_library")
 
 
@@ -111,17 +116,19 @@ def stamp(program: Sequence[str], env: Mapping[str, str]) -> tuple[object, ...]:
 
 
 async def check_arguments(
-    engine: Engine, launch: Launch, command: Sequence[str], env: Mapping[str, str]
+    engine: Engine, launch: Launch, command: Sequence[str], env: Mapping[str, str], root: Path
 ) -> Trouble | None:
     """What the engine itself says of these arguments: `command` has it read them and end (Engine.check_command). None
-    where it takes them, and where it says nothing that is understood: then the start will tell."""
+    where it takes them, and where it says nothing that is understood: then the start will tell. `root`: of the channel;
+    whatever the program has started meanwhile ends with the question."""
+    question = f"asked-{secrets.token_hex(8)}"
     try:
         asked = await asyncio.create_subprocess_exec(
             *command,
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
-            env=dict(env),
+            env={**env, CHANNEL_MARKER: str(root), LAUNCH_MARKER: question},
             start_new_session=True,
         )
     except (OSError, ValueError) as err:
@@ -140,9 +147,19 @@ async def check_arguments(
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(asked.pid, signal.SIGKILL)
             await asked.wait()
+        await asyncio.to_thread(_end_marked, question)
     if asked.returncode == 0:
         return None
     verdict = engine.classify(output.decode("utf-8", "replace"), Ended(asked.returncode), launch.args)
     if verdict.category not in TOLD_BY_ASKING:
         return None
     return Trouble(verdict.category, verdict.reason, verdict.detail)  # type: ignore[arg-type]
+
+
+def _end_marked(question: str) -> None:
+    """Until a look finds none: what forks while it is looked for is found by the next one."""
+    end = time.monotonic() + END_SECONDS
+    while (left := proc.marked(LAUNCH_MARKER, question)) and time.monotonic() < end:
+        proc.send_all(left, signal.SIGKILL)
+        log.warning("the engine's program left processes behind when asked pids=%s", [s.pid for s in left])
+        time.sleep(0.02)

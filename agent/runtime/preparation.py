@@ -65,7 +65,9 @@ class Preparation:
             stamp = await self._answer("the engine's disk", self._disks(preflight.stamp, program, prepared.env))
             key = (stamp, command, tuple(sorted(prepared.env.items())))
             if key not in self._refusals:
-                self._refusals[key] = await preflight.check_arguments(engine, launch, command, prepared.env)
+                self._refusals[key] = await preflight.check_arguments(
+                    engine, launch, command, prepared.env, self.paths.root
+                )
                 for old in list(self._refusals)[:-KEPT]:
                     del self._refusals[old]
             return self._refusals[key]

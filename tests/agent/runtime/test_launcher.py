@@ -422,3 +422,13 @@ def test_a_program_that_does_not_end_when_asked_is_no_hindrance(folder: Path, mo
     program.chmod(0o755)
     assert asyncio.run(runtime(folder, [str(program)]).preflight(launch())) is None
     wait_until(lambda: not pid_alive(int((folder / "pid").read_text())))
+
+
+def test_what_the_program_starts_when_asked_ends_with_the_question(folder: Path) -> None:
+    """A wrapper that puts something into the background, in a session of its own, with its output elsewhere."""
+    program = folder / "llama-server"
+    program.write_text(f"#!/bin/sh\nsetsid sh -c 'trap \"\" TERM; echo $$ > {folder}/pid; sleep 60' > /dev/null 2>&1 &\n"
+                       f"while [ ! -s {folder}/pid ]; do sleep 0.01; done\n")  # fmt: skip
+    program.chmod(0o755)
+    assert asyncio.run(runtime(folder, [str(program)]).preflight(launch())) is None
+    wait_until(lambda: not pid_alive(int((folder / "pid").read_text())))
