@@ -19,7 +19,7 @@ from sqlalchemy.orm import aliased
 from controller.fleet.logs import LogStore
 from controller.settings import Settings
 from controller.store.guard import changed
-from controller.store.session import Store
+from controller.store.session import Store, waits
 from controller.store.tables import (
     Audit,
     ChannelState,
@@ -96,8 +96,9 @@ class Nightly:
             try:
                 gone = prune(self._store, self._logs, self._settings, self._clock())
                 log.info("pruned %s", " ".join(f"{kind}={count}" for kind, count in gone.items()))
-            except Exception:
-                log.exception("pruning failed; the next night tries again")
+            except Exception as err:
+                if not waits(log, "pruning waits for the next night", err):
+                    log.exception("pruning failed; the next night tries again")
             now = self._clock()
             wait = max(60.0, (next_night(now) - now) / 1000)
 

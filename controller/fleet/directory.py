@@ -16,11 +16,10 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, Protocol
 
 from sqlalchemy import select
-from sqlalchemy.exc import SQLAlchemyError
 
 from controller.fleet.live import Live, LiveNode
 from controller.fleet.sessions import Session, Sessions, message
-from controller.store.session import Store
+from controller.store.session import Store, waits
 from controller.store.tables import Node
 from protos import fleet_pb2, types_pb2
 
@@ -287,8 +286,9 @@ class Directories:
     async def _tell_all(self) -> None:
         try:
             self._members = await asyncio.to_thread(members, self._store)
-        except SQLAlchemyError as err:
-            log.warning("who is enrolled is as it was: the database fails error=%r", str(err))
+        except Exception as err:
+            if not waits(log, "who is enrolled is as it was", err):
+                raise
         content = await self._book.content(self._clock(), self._members)
         if content == self._content:
             return

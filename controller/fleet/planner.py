@@ -23,7 +23,7 @@ from controller.fleet.live import Live, LiveChannel
 from controller.fleet.snapshot import NodeState, nodes_of, read_nodes
 from controller.scheduling.types import Decision, Millis
 from controller.settings import Settings
-from controller.store.session import Store, answers_not, why_not
+from controller.store.session import Store, answers_not, waits
 
 log = logging.getLogger(__name__)
 SLICE_SECONDS = 0.004
@@ -157,9 +157,7 @@ class Planner:
                 self.wake()
                 await asyncio.sleep(min(tick, 1.0))
             except Exception as err:
-                if answers_not(err):
-                    log.warning("nothing is planned, and the plans stay: the database fails error=%r", why_not(err))
-                else:
+                if not waits(log, "nothing is planned, and the plans stay", err):
                     log.exception("planning failed; the plans stay as they are and the next tick tries again")
                 self.wake()
                 self._event.clear()

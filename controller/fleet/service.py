@@ -28,7 +28,7 @@ from controller.fleet.records import Event, NodeRefused, Records
 from controller.fleet.sessions import Session, Sessions, message
 from controller.fleet.trust import Trusts
 from controller.fleet.watch import Watch
-from controller.store.session import Store, Write
+from controller.store.session import Store, Write, waits
 from protos import fleet_pb2, fleet_pb2_grpc
 
 log = logging.getLogger(__name__)
@@ -332,8 +332,9 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
         await asyncio.sleep(2 * SILENT_SECONDS)
         try:
             await asyncio.to_thread(self._records.silent, {s.node_id for s in self._sessions.all()})
-        except Exception:
-            log.exception("what silent nodes do could not be noted")
+        except Exception as err:
+            if not waits(log, "what silent nodes do is not noted", err):
+                log.exception("what silent nodes do could not be noted")
 
     def _time(self, session: Session, asked: fleet_pb2.TimeRequest) -> None:
         def reply() -> fleet_pb2.ControllerMessage:

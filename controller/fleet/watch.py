@@ -14,7 +14,7 @@ from controller.fleet import keys
 from controller.fleet.commands import Commands, Due
 from controller.fleet.records import Records
 from controller.fleet.sessions import Sessions, message
-from controller.store.session import Store, answers_not, why_not
+from controller.store.session import Store, waits
 from protos import fleet_pb2
 
 log = logging.getLogger(__name__)
@@ -59,9 +59,7 @@ class Watch:
                     revision = newest
                 await self._send_commands()
             except Exception as err:
-                if answers_not(err):
-                    log.warning("keys and commands wait: the database fails error=%r", why_not(err))
-                else:
+                if not waits(log, "keys and commands wait", err):
                     log.exception("looking for keys and commands failed; trying again")
                 self._keys_due = self._keys_due or keys_due
                 await asyncio.sleep(POLL_SECONDS)

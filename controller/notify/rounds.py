@@ -18,7 +18,7 @@ from controller.notify.due import Due, Look
 from controller.notify.tell import tell
 from controller.notify.watching import fitting, tell_free
 from controller.store import notifications, watches
-from controller.store.session import answers_not, why_not
+from controller.store.session import waits
 from controller.store.tables import Reservation
 
 log = logging.getLogger(__name__)
@@ -69,9 +69,7 @@ class Rounds:
             try:
                 self.step()
             except Exception as err:
-                if answers_not(err):
-                    log.warning("what is to be told waits: the database fails error=%r", why_not(err))
-                else:
+                if not waits(log, "what is to be told waits", err):
                     log.exception("what is to be told could not be looked at; trying again")
                 self._bookings_changed = True
             self._woken.wait(self._ctx.settings.tick_seconds)

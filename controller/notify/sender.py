@@ -22,7 +22,7 @@ from controller.notify.ways.mail import Mailer
 from controller.notify.ways.message import NotDelivered, Refused
 from controller.settings import Settings
 from controller.store import outbox, users
-from controller.store.session import Store, Write, answers_not, why_not
+from controller.store.session import Store, Write, waits
 from controller.store.tables import NotificationTarget
 
 log = logging.getLogger(__name__)
@@ -95,9 +95,7 @@ class Sender:
                     pass
                 wait = self._wait()
             except Exception as err:
-                if answers_not(err):
-                    log.warning("messages wait: the database fails error=%r", why_not(err))
-                else:
+                if not waits(log, "messages wait", err):
                     log.exception("messages could not be looked at; trying again")
             self._due.wait(wait)
             self._end.wait(PAUSE_SECONDS)

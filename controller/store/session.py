@@ -12,6 +12,8 @@ channels, and beside nothing else. Nobody holds a session over a network call or
 from __future__ import annotations
 
 import logging
+import sqlite3
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -25,6 +27,7 @@ from sqlalchemy.exc import (
     DBAPIError,
     DisconnectionError,
     IntegrityError,
+    OperationalError,
     ProgrammingError,
     TimeoutError,
 )
@@ -38,14 +41,14 @@ WRITE_LOCK = 7360810  # any fixed number: who writes to a PostgreSQL database
 _ONE_CHANNEL = (
     f"SELECT pg_advisory_xact_lock_shared({WRITE_LOCK}), pg_advisory_xact_lock({WRITE_LOCK}, %(which)s::integer)"
 )
-_LOCK_SECONDS = 30
+LOCK_SECONDS = (
+    5.0  # for as long as a person looks at a page that does not come: then 503 in words, and agents come again
+)
 _IDLE_SECONDS = 1.0
-_PG_OPTIONS = f"-c lock_timeout={_LOCK_SECONDS}s -c idle_in_transaction_session_timeout=60s -c timezone=UTC"
 # A server that is gone without a word is noticed in half a minute.
 _PG_ARGS = {
     "application_name": "slotserve",
     "connect_timeout": "5",
-    "options": _PG_OPTIONS,
     "keepalives_idle": "10",
     "keepalives_interval": "5",
     "keepalives_count": "4",
@@ -65,21 +68,25 @@ class Write(Session):
 
 
 class Store:
-    """Engine and sessions of one database (SQLAlchemy URL). Thread-safe."""
+    """Engine and sessions of one database (SQLAlchemy URL). Thread-safe. A write that waits for another, and a thread that
+    waits for a connection, give up after LOCK_SECONDS."""
 
     def __init__(self, url: str) -> None:
         self.url = url
         parsed = driver_url(url)
         self.sqlite = parsed.get_backend_name() == "sqlite"
+        pool = {"pool_size": 10, "max_overflow": 20, "pool_timeout": LOCK_SECONDS}
+        self._turn = threading.Lock()  # of SQLite's writers here: SQLite's own way of waiting knows no turns
         if self.sqlite:
-            self.engine: Engine = create_engine(
-                parsed, connect_args={"timeout": _LOCK_SECONDS, "check_same_thread": False}
-            )
+            args: dict[str, Any] = {"timeout": LOCK_SECONDS, "check_same_thread": False}
+            self.engine: Engine = create_engine(parsed, connect_args=args, **pool)
             self._sqlite_ways()
             self._reads = one = self.engine
         else:
-            args = {name: value for name, value in _PG_ARGS.items() if name not in parsed.query}
-            self.engine = create_engine(parsed, connect_args=args, pool_size=10, max_overflow=20)
+            options = f"-c lock_timeout={LOCK_SECONDS * 1000:.0f} -c idle_in_transaction_session_timeout=60s"
+            args = {**_PG_ARGS, "options": f"{options} -c timezone=UTC"}
+            args = {name: value for name, value in args.items() if name not in parsed.query}
+            self.engine = create_engine(parsed, connect_args=args, **pool)
             self._postgresql_ways()
             self._reads = self.engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
             one = self.engine.execution_options(isolation_level="AUTOCOMMIT")
@@ -104,7 +111,7 @@ class Store:
         def _connect(connection, _record) -> None:
             connection.isolation_level = None  # SQLAlchemy's own BEGIN below, not the driver's
             cursor = connection.cursor()
-            wait = f"busy_timeout={_LOCK_SECONDS * 1000:.0f}"
+            wait = f"busy_timeout={LOCK_SECONDS * 1000:.0f}"
             for pragma in ("journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON", wait):
                 cursor.execute(f"PRAGMA {pragma}")
             cursor.close()
@@ -165,7 +172,7 @@ class Store:
         """One write transaction: committed at the end, rolled back on any error; raises revision by one. `only`: the
         channel that it reads and writes about, and no other (see above)."""
         self._need()
-        with self._write(bind=self.engine.execution_options(write=True, only=only)) as session:
+        with self._in_turn(), self._write(bind=self.engine.execution_options(write=True, only=only)) as session:
             with session.begin():
                 yield session
                 session.flush()
@@ -173,6 +180,19 @@ class Store:
             touched = frozenset(session.info.get("touched", ()))
         for listener in self._listeners:
             listener(touched)
+
+    @contextmanager
+    def _in_turn(self) -> Iterator[None]:
+        """SQLite: one writer of this process after the other. Raises as SQLite does where the turn does not come."""
+        if not self.sqlite:
+            yield
+            return
+        if not self._turn.acquire(timeout=LOCK_SECONDS):
+            raise OperationalError("BEGIN IMMEDIATE", None, sqlite3.OperationalError("database is locked"))
+        try:
+            yield
+        finally:
+            self._turn.release()
 
     def revision(self) -> int:
         """The number that grows with every committed write."""
@@ -207,6 +227,14 @@ def why_not(err: BaseException) -> str:
     """Its own words, in one line."""
     said = str(getattr(err, "orig", None) or err).strip()
     return said.splitlines()[0] if said else type(err).__name__
+
+
+def waits(to: logging.Logger, what: str, err: Exception) -> bool:
+    """For work that is tried again by itself: whether it is the database that does not do its own, then said in a line."""
+    if answers_not(err):
+        to.warning("%s: the database fails error=%r", what, why_not(err))
+        return True
+    return False
 
 
 def _storable(values: Any) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sqlite3
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
@@ -66,8 +67,9 @@ def sorry(answer: Any) -> str:
 
 
 def test_away_and_back(tmp_path: Any, database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ways, "_LOCK_SECONDS", 0.1)
+    monkeypatch.setattr(ways, "LOCK_SECONDS", 0.1)
     w = make(tmp_path, database_url)
+    why = "somebody else keeps the database locked" if w.store.sqlite else "the database does not answer"
     try:
         page = browser(w)
         made = w.book(HOUR, 2 * HOUR)
@@ -79,7 +81,8 @@ def test_away_and_back(tmp_path: Any, database_url: str, monkeypatch: pytest.Mon
             ):
                 said = w.bad(503, method, path, body, "maya")
                 assert said["error"]["code"] == "unavailable"
-                assert said["error"]["message"].startswith("the database does not answer. Nothing was changed.")
+                assert said["error"]["message"].startswith(why)
+                assert ". Nothing was changed. What runs goes on" in said["error"]["message"]
             sorry(w.call("GET", "/me"))
             for path in ("/", "/bookings", "/login"):
                 answer = page.get(path)
@@ -96,6 +99,28 @@ def test_away_and_back(tmp_path: Any, database_url: str, monkeypatch: pytest.Mon
         assert page.get("/").status_code == 200
     finally:
         w.store.close()
+
+
+def test_a_lock_that_somebody_keeps(tmp_path: Any, database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who reads notices nothing; who writes waits for as long as people do, the next in the queue no longer than that."""
+    w = make(tmp_path, database_url)
+    with w.store.engine.connect() as connection:
+        asked = "PRAGMA busy_timeout" if w.store.sqlite else "SHOW lock_timeout"
+        assert connection.exec_driver_sql(asked).scalar() in (5000, "5s")
+    w.store.close()
+    monkeypatch.setattr(ways, "LOCK_SECONDS", 0.2)
+    w.ctx.store = w.store = ways.Store(w.store.url)
+    other = ways.Store(w.store.url)
+    with other.write() as session:
+        session.execute(ways.text("SELECT 1"))
+        assert w.get("/reservations")["items"] == []
+        with ThreadPoolExecutor(4) as pool:
+            wishes = [w.wish(n * HOUR, (n + 1) * HOUR) for n in range(1, 5)]
+            answers = list(pool.map(lambda body: w.call("POST", "/reservations", body, "maya"), wishes))
+        assert ["keeps the database locked" in sorry(a) for a in answers] == [True] * 4
+    assert w.book(HOUR, 2 * HOUR)["status"] == "approved"
+    other.close()
+    w.store.close()
 
 
 def test_a_full_disk(tmp_path: Any) -> None:

@@ -56,7 +56,7 @@ def test_what_the_fleet_counts(w: World) -> None:
 
 
 def test_while_the_database_is_away(tmp_path: Path, database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ways, "_LOCK_SECONDS", 0.1)
+    monkeypatch.setattr(ways, "LOCK_SECONDS", 0.1)
     w = make(tmp_path, database_url)
     with away(w):
         found = scraped(w)

@@ -62,8 +62,10 @@ def world(folder: str, url: str, secrets: dict[str, str]) -> World:
     from controller.context import Context
     from controller.fleet.live import Live
     from controller.settings import Settings
+    from controller.store import session
     from controller.store.session import Store
 
+    session.LOCK_SECONDS = 60.0  # eight on SQLite, which knows no turns: each has its answer, also on a busy machine
     store = Store(url)
     return World(Context(Settings(state_dir=Path(folder)), store, Live(), clock=lambda: NOW), store, secrets=secrets)
 
