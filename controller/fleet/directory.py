@@ -31,7 +31,7 @@ SLICE = 500  # places that are looked at in one go
 MOST_NEXT, MOST_WINDOWS = 3, 8  # a channel's stretches to come; reservations of one stretch
 PAUSE_SECONDS, PAUSE_PER_NODE_SECONDS = 0.25, 0.005
 BATCH, BATCH_SECONDS = 20, 0.01  # nodes that are told at once
-KEEP_MS = 30_000  # what a node that is away has said of itself counts so long: it restarts, or dials again
+KEEP_SECONDS = 15.0  # an agent that has closed its stream restarts or dials again; one that fell silent is out at once
 MEMBERS_SECONDS = 15.0  # between two looks at who is enrolled, where nothing else happens
 GRACE_SECONDS = 15.0  # after a start, for the nodes to come back: what they still know of each other is better
 
@@ -227,6 +227,7 @@ class Directories:
         self._book = Book()
         self._planned: set[str] = set()
         self._dirty: set[str] = set()
+        self._left_at: dict[str, float] = {}  # by the loop's clock: nodes that are away
         self._members = b""
         self._content: bytes | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -265,17 +266,25 @@ class Directories:
         dirty, self._dirty = self._dirty, set()
         for number, node in enumerate(sorted(dirty)):
             said, now = self._live.node(node), self._clock()
-            if not said.online and node in self._book.nodes() and (left := said.since + KEEP_MS - now) > 0:
-                asyncio.get_running_loop().call_later(left / 1000 + 0.1, self._mark, node)
-            elif not said.online:
-                self._book.put(node, ())
-            elif said.heard and node in self._planned and (plan := self._plans.plan_for(node)) is not None:
+            if not said.online:
+                self._away(node, said.silent)
+                continue
+            self._left_at.pop(node, None)
+            if said.heard and node in self._planned and (plan := self._plans.plan_for(node)) is not None:
                 try:
                     self._book.put(node, places_of(node, said, types_pb2.Plan.FromString(plan[2]), now))
                 except Exception:
                     log.exception("a node is left as it was in the directory of the fleet node=%s", node)
             if number % 4 == 3:
                 await asyncio.sleep(0)
+
+    def _away(self, node: str, silent: bool) -> None:
+        loop = asyncio.get_running_loop()
+        left = self._left_at.setdefault(node, loop.time()) + KEEP_SECONDS - loop.time()
+        if not silent and left > 0 and node in self._book.nodes():
+            loop.call_later(left, self._mark, node)
+        else:
+            self._book.put(node, ())
 
     def _all_there(self) -> bool:
         known = self._live.snapshot()

@@ -82,6 +82,7 @@ class LiveNode:
     """A node's connection: plan_* are of the newest answer; `refusal` is empty when the plan was accepted."""
 
     online: bool = False
+    silent: bool = False  # not online for want of any word: the machine or its line is gone, not just the agent
     heard: bool = True  # False from a connection to its first status: what stands here is from before
     version: str = ""
     since: int = 0  # connected or lost since

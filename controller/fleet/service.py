@@ -195,6 +195,7 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
         self._live.update(
             session.node,
             online=True,
+            silent=False,
             heard=before.online and before.heard,  # a second stream of a node that is there goes on with its words
             since=self._clock(),
             version=hello.version,
@@ -251,7 +252,7 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
             return
         self.figures.disconnects["by_us" if session.why_ended else "ended"] += 1
         log.info("node disconnected node=%s why=%r", session.node, session.why_ended or "the stream ended")
-        self._live.update(session.node, online=False, since=self._clock())
+        self._live.update(session.node, online=False, silent=session.silent, since=self._clock())
         await asyncio.to_thread(self._records.left, session.node_id)
 
     async def _write(self, session: Session, context: grpc.aio.ServicerContext) -> None:
@@ -264,6 +265,7 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
                 async with asyncio.timeout(SILENT_SECONDS):
                     said = await context.read()
             except TimeoutError:
+                session.silent = True
                 session.end(f"nothing heard for {SILENT_SECONDS:.0f} s")
                 return
             if said is grpc.aio.EOF:

@@ -29,6 +29,7 @@ class Session:
         self.certificate: dict[str, Any] = {}  # of the stream: {issuer, ends_at}
         self.pushed: tuple[int, float] | None = None  # generation of the newest plan on its way, since when (monotonic)
         self.renew = False  # its certificate is not good for what the node wants to do with it
+        self.silent = False  # nothing was heard for long
         self.ended = asyncio.Event()
         self.why_ended = ""
         self._due: deque[tuple[str, Make]] = deque()

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from controller.fleet import directory, service
 from controller.fleet.directory import MOST_PLACES, Book, Row, places_of
 from controller.fleet.live import LiveChannel, LiveNode
 from controller.store.tables import Node
@@ -171,6 +172,38 @@ def test_every_node_hears_and_keeps_it(tmp_path: Any) -> None:
                         session.query(Node).filter_by(name="n2").one().removed_at = 1
                 await until(lambda: len(one.members) == 32, 10, "who is removed may not relay any more")
 
+        asyncio.run(main())
+    finally:
+        controller.close()
+
+
+def test_a_node_that_falls_silent_is_out_at_once(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that has closed its stream is kept for a while: its agent restarts, its gateway goes on. A dead one is not."""
+    monkeypatch.setattr(service, "HEARTBEAT_SECONDS", 0.1)
+    monkeypatch.setattr(service, "SILENT_SECONDS", 3.0)
+    controller = Controller(tmp_path / "c")
+    said = fleet_pb2.Status(
+        channels=[types_pb2.ChannelStatus(channel="main", phase="ready", running="id-a", running_model="a")]
+    )
+
+    def known(node: FakeNode) -> list[str]:
+        return [place["node"] for place in node.directory or []]
+
+    async def main() -> None:
+        one, two, three = (FakeNode(name) for name in ("n1", "n2", "n3"))
+        two.said = three.said = said
+        for node in (one, two, three):
+            controller.planner.set(node.name, 1, 1, plan_bytes(node.name, step(1)))
+        async with linked(controller.enrolled("n1"), one):
+            async with linked(controller.enrolled("n3"), three), linked(controller.enrolled("n2"), two) as link:
+                await until(lambda: known(one) == ["n2", "n3"], 20, "n1 hears of both")
+                link.up.put = lambda _make: None  # type: ignore[method-assign]
+                await until(lambda: known(one) == ["n3"], 20, "the silent one is out")
+                monkeypatch.setattr(directory, "KEEP_SECONDS", 0.5)
+            await until(lambda: known(one) == [], 20, "the other one is out after its while")
+
+    try:
+        monkeypatch.setattr(directory, "KEEP_SECONDS", 1000.0)
         asyncio.run(main())
     finally:
         controller.close()
