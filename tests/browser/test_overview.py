@@ -101,6 +101,8 @@ def test_the_keyboard_reaches_the_dialog_and_escape_gives_focus_back(visit: Any)
         page.keyboard.press("Tab")
         if page.evaluate("document.activeElement.matches('.top [data-book]')"):
             break
+    else:
+        pytest.fail("thirty times Tab do not reach the button that books")
     page.keyboard.press("Enter")
     sync_api.expect(page.locator("#d-s")).to_be_focused()
     page.keyboard.press("Escape")

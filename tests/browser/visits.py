@@ -64,7 +64,12 @@ class Visitor:
         self.page.fill("#l-password", password)
         self.page.press("#l-password", "Enter")
         self.page.wait_for_url(self.url + path)
+        self.painted()
         return self.page
+
+    def painted(self) -> None:
+        """Waits for the first paint: before it Chromium drops the keys and clicks that a page is given."""
+        self.page.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done())))")
 
     def sideways(self) -> int:
         """How many pixels the page is too wide."""
