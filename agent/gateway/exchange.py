@@ -249,7 +249,7 @@ class Exchange(Reply):
             return False
         self.places = verdict.places
         self.goes_to(verdict.places[0])
-        gateway.relaying.add(self)
+        gateway.running.relaying.add(self)
         return True
 
     def goes_to(self, place: Place) -> None:

@@ -42,6 +42,7 @@ log = logging.getLogger(__name__)
 SETTINGS = {"metrics=": "SLOTSERVE_METRICS_ADDRESS", "relay=": "gateway.relay_listen"}
 LINGER_SECONDS = 3600.0
 HAND_OVER_SECONDS = 2.0  # at the end, for the agent to take the last usage rows
+LAST_HANDSHAKE_SECONDS = 1.0  # of a connection that was accepted before another process took over
 LINK_SECONDS = 0.5  # at the start, for the agent to answer
 SYSTEMD = "systemd"  # what sockets that it made are called here: where there are some, it says where to listen
 METRICS = "metrics="  # in front of the address that is for metrics alone
@@ -150,7 +151,7 @@ async def serve(
     gateway.stop_accepting(handed_over=end.replaced)
     end.on_terminate = gateway.stop_accepting
     log.info("gateway accepts no more, replaced=%s connections left=%s", end.replaced, len(gateway.connections))
-    ends = [loop.create_task(gateway.wait_empty()), loop.create_task(end.at_once.wait())]
+    ends = [loop.create_task(wait_empty(gateway)), loop.create_task(end.at_once.wait())]
     linger = settings.gateway_linger_seconds
     if linger is None:
         linger = LINGER_SECONDS if gateway.table.linger is None else gateway.table.linger
@@ -160,13 +161,31 @@ async def serve(
         await asyncio.wait(ends[:1], timeout=CUT_SECONDS + 0.5)
     gateway.close()
     await asyncio.wait(ends[:1], timeout=1.0)  # what was running is accounted for as its connections are lost
-    await gateway.hand_over_usage(HAND_OVER_SECONDS)
+    await hand_over_usage(gateway, HAND_OVER_SECONDS)
     for task in (*ends, *watch, link):
         task.cancel()
     await asyncio.gather(*ends, *watch, link, return_exceptions=True)
     gateway.read_tokens()
     gateway.usage.leave(state_dir / "gateway", gateway.id)
     return 0
+
+
+async def wait_empty(gateway: Gateway) -> None:
+    """Returns when no connection is left (call after `stop_accepting`); where another process has taken over, also
+    when none has come out of a handshake for a while."""
+    last = gateway.loop.time()
+    while not gateway.empty or (not gateway.refusing and gateway.loop.time() - last < LAST_HANDSHAKE_SECONDS):
+        if not gateway.empty:
+            last = gateway.loop.time()
+        await asyncio.sleep(0.05)
+
+
+async def hand_over_usage(gateway: Gateway, seconds: float) -> None:
+    """Returns when the agent has all rows, is away, or has taken too long."""
+    deadline = gateway.loop.time() + seconds
+    while gateway.send is not None and len(gateway.usage) and gateway.loop.time() < deadline:
+        gateway.send_usage()
+        await asyncio.sleep(0.01)
 
 
 class _End:

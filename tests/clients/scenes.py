@@ -100,16 +100,16 @@ async def _known_again(rig: Rig) -> None:
 async def _full(rig: Rig) -> None:
     """One request at once with one key, and it runs."""
     rig.gateways.set_settings({"limits": {"main": (0, 1)}})
-    await rig.until(lambda: rig.gateway.limits.limited("main"))
+    await rig.until(lambda: rig.gateway.running.limits.limited("main"))
     rig.engine.behaviour = stream_for_ever
     _, _hold.writer = await rig.open(chat(True))
-    await rig.until(lambda: rig.gateway.in_flight.get("main") == 1)
+    await rig.until(lambda: rig.gateway.running.in_flight.get("main") == 1)
 
 
 async def _not_full(rig: Rig) -> None:
     _hold.writer.close()
     rig.gateways.set_settings({"limits": {}})
-    await rig.until(lambda: not rig.gateway.limits.limited("main"))
+    await rig.until(lambda: not rig.gateway.running.limits.limited("main"))
     await rig.drained()
 
 

@@ -163,7 +163,9 @@ class Rig:
 
     async def drained(self, channel: str = "main") -> None:
         """Both counts are exactly zero."""
-        await self.until(lambda: not self.gateway.in_flight.get(channel) and not self.gateways.in_flight(channel))
+        await self.until(
+            lambda: not self.gateway.running.in_flight.get(channel) and not self.gateways.in_flight(channel)
+        )
 
     # clients
 

@@ -78,8 +78,8 @@ class Runner:
             )
         assert line.lost, "the client's connection is never closed"
         assert not gateway.connections
-        assert not any(gateway.in_flight.values()), gateway.in_flight
-        assert not any(gateway._running.values())
+        assert not any(gateway.running.in_flight.values()), gateway.running.in_flight
+        assert gateway.running.none()
         for up in loop.dialled:
             assert up.lost, "the engine's connection is never closed"
         _check_answers(play, line, closed_by_us)

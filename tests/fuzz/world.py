@@ -15,6 +15,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from agent.gateway.access_log import AccessLog
+from agent.gateway.link import take
 from agent.gateway.server import Gateway
 
 KEY = b"sk-ss-tomas"
@@ -219,7 +220,7 @@ class World:
 
     def set_keys(self, valid: bool) -> None:
         row = {"id": "k1", "user_id": "u1", "user_name": "fuzz", "role": "user", "expires_at_ms": None}
-        self.gateway.take({"type": "keys", "keys": {hashlib.sha256(KEY).hexdigest(): row} if valid else {}})
+        take(self.gateway, {"type": "keys", "keys": {hashlib.sha256(KEY).hexdigest(): row} if valid else {}})
 
     def set_table(self) -> None:
         target = {"identity": "i", "model": MODEL, "preset": None}
@@ -228,7 +229,7 @@ class World:
         entry = {"name": "main", "open": True, "phase": "ready", "serving": serving, "loading": None, "fallback": False,
                  "switching": None, "failure": None, "blocked": None,
                  "steps": [{"at": 0, "target": target, "why": "default"}]}  # fmt: skip
-        self.gateway.take({"type": "table", "version": 1, "clock": None, "settings": {}, "channels": [entry]})
+        take(self.gateway, {"type": "table", "version": 1, "clock": None, "settings": {}, "channels": [entry]})
 
     def connect(self) -> Line:
         """A client's connection."""
@@ -242,4 +243,4 @@ class World:
             rows = [dict(zip(message["fields"], row, strict=True)) for row in message["rows"]]
             self.rows += rows
             ids = [row["id"] for row in rows]
-            self.loop.call_soon(lambda: self.gateway.take({"type": "usage_taken", "ids": ids}))
+            self.loop.call_soon(lambda: take(self.gateway, {"type": "usage_taken", "ids": ids}))

@@ -13,6 +13,7 @@ from agent.core.types import Access
 from agent.gateway.errors import Refusal
 from agent.gateway.keys import Key
 from agent.gateway.limits import WAITS_BEYOND, Limits
+from agent.gateway.link import take
 from tests.fakes.gateway_rig import NOW, Rig, chat, read_answer, reserved, run, step, target
 from tests.fakes.stub_engine import complete, stream_for_ever
 
@@ -188,10 +189,10 @@ def test_a_client_is_told_in_openais_words_and_let_in_again(limits: tuple[int, i
         error = answer.json()["error"]
         assert (error["type"], answer.headers["x-slotserve-channel"]) == ("rate_limit_error", "main")
         assert "channel main" in error["message"].lower()
-        assert rig.gateway.in_flight["main"] == 2, "a refused one is none"
+        assert rig.gateway.running.in_flight["main"] == 2, "a refused one is none"
         streams[0][1].close()
         rig.engine.behaviour = complete
-        await rig.until(lambda: rig.gateway.in_flight["main"] == 1)
+        await rig.until(lambda: rig.gateway.running.in_flight["main"] == 1)
         assert (await rig.call()).status == 200
         rig.gateways.set_settings({"limits": {}})
         await rig.until(lambda: not rig.gateway.table.limits)
@@ -211,7 +212,7 @@ def test_another_channel_that_serves_it_takes_what_one_may_not() -> None:
         for _ in range(3):
             streams.append(await rig.open(chat(True)))
             await streams[-1][0].readuntil(b"\n\n")
-        assert rig.gateway.in_flight == {"a": 1, "b": 2}
+        assert rig.gateway.running.in_flight == {"a": 1, "b": 2}
         assert (await rig.call()).code == "too_many_requests"
         assert (await rig.call(path="/channels/a/v1/chat/completions")).code == "too_many_requests"
         for _, writer in streams:
@@ -227,7 +228,7 @@ def test_at_a_reservations_begin_the_holder_is_not_kept_out_by_those_who_finish(
         await rig.publish(rig.entry(serving=target(), steps=steps))
         rig.engine.behaviour = stream_for_ever
         _, writer = await rig.open(chat(True))
-        await rig.until(lambda: rig.gateway.in_flight["main"] == 1)
+        await rig.until(lambda: rig.gateway.running.in_flight["main"] == 1)
         assert (await rig.call("maya")).code == "too_many_requests"
         rig.now = NOW + 1000
         rig.engine.behaviour = complete
@@ -248,7 +249,7 @@ def test_a_burst_never_runs_more_than_the_limit() -> None:
             nonlocal most
             reader, writer = await rig.open(chat(who=who))
             answer = await read_answer(reader)
-            most = max(most, rig.gateway.in_flight["main"])
+            most = max(most, rig.gateway.running.in_flight["main"])
             writer.close()
             return answer.status
 
@@ -257,7 +258,7 @@ def test_a_burst_never_runs_more_than_the_limit() -> None:
         assert answers.count(200) >= 5
         assert most <= 5
         await rig.drained()
-        assert rig.gateway.limits.report(rig.gateway.loop.time() + 99) == {}
+        assert rig.gateway.running.limits.report(rig.gateway.loop.time() + 99) == {}
 
     run(test)
 
@@ -266,9 +267,9 @@ def test_the_channel_with_the_fewest_requests_in_all_processes_answers() -> None
     async def test(rig: Rig) -> None:
         await rig.publish(rig.entry("a", target()), rig.entry("b", target()))
         assert (await rig.call()).headers["x-slotserve-channel"] == "a", "by name, where none has fewer"
-        rig.gateway.take({"type": "others", "channels": {"a": 1, "b": 0}, "callers": {}, "gateways": 2})
+        take(rig.gateway, {"type": "others", "channels": {"a": 1, "b": 0}, "callers": {}, "gateways": 2})
         assert (await rig.call()).headers["x-slotserve-channel"] == "b"
-        rig.gateway.take({"type": "others", "channels": {}, "callers": {}, "gateways": 1})
+        take(rig.gateway, {"type": "others", "channels": {}, "callers": {}, "gateways": 1})
         assert (await rig.call()).headers["x-slotserve-channel"] == "a"
 
     run(test)

@@ -147,7 +147,7 @@ def test_uploads_go_through_as_they_come(nginx: str) -> None:
         body = b'{"model": "auto", "input": "' + b"x" * 8_000_000 + b'"}'
         head = request("/v1/embeddings", headers=f"Content-Length: {len(body)}\r\n")
         reader, writer = await rig.open(head + body[:1_000_000])
-        await rig.until(lambda: rig.gateway.in_flight.get("main"))  # admitted long before its end
+        await rig.until(lambda: rig.gateway.running.in_flight.get("main"))  # admitted long before its end
         writer.write(body[1_000_000:])
         answer = await read_answer(reader)
         assert answer.status == 200

@@ -97,7 +97,7 @@ async def abort_frees_the_slot(rig: Rig, path: Path) -> None:
         return stream
 
     stream = await aside(begin)
-    assert rig.gateway.in_flight["main"] == 1
+    assert rig.gateway.running.in_flight["main"] == 1
     await aside(stream.close)
     await rig.drained()
     await aside(wait_until, lambda: not busy(), 5, "the engine has stopped working for it")

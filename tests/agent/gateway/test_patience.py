@@ -113,13 +113,13 @@ def test_client_that_takes_nothing_of_its_answer() -> None:
         await asyncio.sleep(0.3)
         after(rig, 0)
         after(rig, UNREAD_SECONDS - 1)
-        assert rig.gateway.in_flight["main"] == 1
+        assert rig.gateway.running.in_flight["main"] == 1
         writer.transport.resume_reading()
         await reader.readexactly(2_000_000)
         writer.transport.pause_reading()
         await asyncio.sleep(0.3)
         after(rig, UNREAD_SECONDS + 1)
-        assert rig.gateway.in_flight["main"] == 1, "it has read since"
+        assert rig.gateway.running.in_flight["main"] == 1, "it has read since"
         after(rig, 2 * UNREAD_SECONDS + 2)
         await asyncio.wait_for(seen.gone.wait(), 5)
         writer.transport.abort()
@@ -149,7 +149,7 @@ def test_client_that_waits_for_an_answer_has_no_limit() -> None:
         await rig.engine.next()
         after(rig, 100_000)
         await asyncio.sleep(0.02)
-        assert rig.gateway.in_flight["main"] == 1
+        assert rig.gateway.running.in_flight["main"] == 1
         writer.close()
         await rig.drained()
 

@@ -122,7 +122,7 @@ def test_a_request_goes_through_as_it_came() -> None:
         row = p.far.rows[0]
         assert (row["id"], row["user_id"], row["key_id"]) == (answer.headers["x-request-id"], "maya", "k-maya")
         assert not p.near.rows
-        assert not p.near.gateway.relaying
+        assert not p.near.gateway.running.relaying
         assert 'outcome="relayed"' in p.near.gateway.metrics_text()
 
     pair(test)
@@ -163,11 +163,11 @@ def test_a_client_that_goes_ends_the_engines_request() -> None:
             p.far.engine.behaviour = behaviour
             _, writer = await p.near.open(chat(stream=True, model="far-model", who="maya"))
             seen = await p.far.engine.next()
-            assert len(p.near.gateway.relaying) == 1
+            assert len(p.near.gateway.running.relaying) == 1
             writer.close()
             await asyncio.wait_for(seen.gone.wait(), 5)
             await p.far.drained()
-            await p.near.until(lambda: not p.near.gateway.relaying)
+            await p.near.until(lambda: not p.near.gateway.running.relaying)
 
     pair(test)
 
@@ -397,7 +397,7 @@ def test_a_new_certificate_counts_without_a_restart() -> None:
         assert p.door._server is not before
         p.far.engine.behaviour = complete
         assert (await p.near.call("maya", "far-model")).status == 200
-        assert len(p.near.gateway.relaying) == 1  # what ran goes on
+        assert len(p.near.gateway.running.relaying) == 1  # what ran goes on
         writer.close()
 
     pair(test)

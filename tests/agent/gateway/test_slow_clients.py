@@ -109,7 +109,7 @@ def test_slow_heads_keep_nobody_waiting_and_are_given_up_on() -> None:
             assert (answer.status, answer.code) == (408, "request_timeout")
             writer.close()
         await rig.until(lambda: not rig.gateway.connections)
-        assert not rig.gateway.in_flight.get("main")
+        assert not rig.gateway.running.in_flight.get("main")
 
     run(test)
 
@@ -196,9 +196,9 @@ def test_nothing_is_left_whenever_a_client_goes() -> None:
             await calls
         await rig.drained()
         await rig.until(lambda: not rig.gateway.connections, 10)
-        assert not any(rig.gateway._running.values())
+        assert rig.gateway.running.none()
         await rig.until(lambda: len(rig.gateway.usage) == 0)
         assert len({row["id"] for row in rig.rows}) == len(rig.rows) > 60
-        assert json.dumps(rig.gateway.in_flight) == '{"main": 0}'
+        assert json.dumps(rig.gateway.running.in_flight) == '{"main": 0}'
 
     run(test)

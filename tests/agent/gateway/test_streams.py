@@ -193,7 +193,7 @@ def test_client_gone(phase: str, how: str) -> None:
             door.bind(str(rig.engine.path))
             door.listen(8)
             _, writer = await rig.open(chat(True))
-            await rig.until(lambda: rig.gateway.in_flight.get("main"))
+            await rig.until(lambda: rig.gateway.running.in_flight.get("main"))
             writer.close() if how == "close" else writer.transport.abort()
             await rig.drained()
             door.close()
@@ -203,7 +203,7 @@ def test_client_gone(phase: str, how: str) -> None:
         seen = await rig.engine.next()
         if phase == "mid-stream":
             await head_of(reader)
-        assert rig.gateway.in_flight["main"] == 1
+        assert rig.gateway.running.in_flight["main"] == 1
         writer.close() if how == "close" else writer.transport.abort()
         await asyncio.wait_for(seen.gone.wait(), 2)
         await rig.drained()
@@ -349,7 +349,7 @@ def test_key_that_ends_while_a_request_runs(how: Callable[[Rig], None], answered
                 assert answer.status == 401
                 error = answer.json()["error"]
         assert error["code"] == "invalid_api_key"
-        assert rig.gateway.in_flight["main"] == 1, "the other one goes on"
+        assert rig.gateway.running.in_flight["main"] == 1, "the other one goes on"
         writer.close()
         other_writer.close()
         await rig.drained()
@@ -441,7 +441,7 @@ def test_an_engine_that_says_nothing_for_too_long_is_given_up(answered: bool) ->
         reader, writer = await rig.open(chat(True))
         seen = await rig.engine.next()
         head = await head_of(reader) if answered else ""
-        (exchange,) = rig.gateway._running["main"]
+        (exchange,) = rig.gateway.running._on["main"]
         await rig.until(lambda: not answered or exchange.bytes_out)
         exchange.check_engine(rig.gateway.loop.time())
         assert not exchange.done, "the first look only begins the wait"
@@ -568,7 +568,7 @@ def test_an_engine_that_an_abort_harms_is_let_finish(when: str) -> None:
             await reader.readuntil(b"\n\n")
         writer.transport.abort()
         await rig.until(lambda: not rig.gateway.connections)
-        assert rig.gateway.in_flight["main"] == 1
+        assert rig.gateway.running.in_flight["main"] == 1
         assert not seen.gone.is_set()
         if when.endswith("cut"):
             rig.gateways.cut("main", 5)

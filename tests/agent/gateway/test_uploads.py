@@ -196,7 +196,7 @@ def test_a_client_that_goes_while_the_engine_takes_no_more(how: str) -> None:
             await asyncio.sleep(0.001)
         assert sent < len(data)
         connection.check_idle(rig.gateway.loop.time())
-        assert rig.gateway.in_flight["main"] == 1
+        assert rig.gateway.running.in_flight["main"] == 1
         if how == "reset":
             client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         client.close()

@@ -76,7 +76,7 @@ def test_frames_pass_both_ways_and_are_counted() -> None:
         assert seen.line == "GET /v1/realtime?model=default-model&x=%C3%BC HTTP/1.1"
         assert seen.headers["authorization"] == "Bearer engine-secret"
         assert seen.headers["sec-websocket-key"] == "dGhlIHNhbXBsZSBub25jZQ=="
-        assert rig.gateway.in_flight["main"] == 1
+        assert rig.gateway.running.in_flight["main"] == 1
         writer.write(b"\x81\x82abcdXY")
         await rig.until(lambda: seen.later == b"\x81\x82abcdXY")
         big = frame(b"z" * 300_000, 2)
@@ -246,7 +246,7 @@ def test_a_cut_waits_for_the_frame_that_is_under_way() -> None:
         reader, writer, _ = await opened(rig)
         assert await asyncio.wait_for(reader.readexactly(4), 5) == half[:4]
         rig.gateways.cut("main", 3)
-        (exchange,) = rig.gateway._running["main"]
+        (exchange,) = rig.gateway.running._on["main"]
         await rig.until(lambda: exchange.cut_by is not None)
         writer.write(b"go on")
         assert await asyncio.wait_for(reader.readexactly(len(half) - 4), 5) == half[4:]
@@ -265,11 +265,11 @@ def test_others_websockets_last_into_a_reservation_for_as_long_as_a_drain(who: s
         rig.gateways.set_settings({"drain_seconds": 5.0})
         await rig.publish(rig.entry(serving=target(), steps=[reserved(NOW, NOW + 60_000, target())]))
         rig.now = NOW + 4_999
-        rig.gateway._end_websockets()
-        assert rig.gateway.in_flight["main"] == 1
+        rig.gateway.running.cut_websockets(rig.gateway.table, rig.now)
+        assert rig.gateway.running.in_flight["main"] == 1
         rig.now = NOW + 5_000
-        rig.gateway._end_websockets()
-        assert rig.gateway.in_flight["main"] == (0 if ends else 1)
+        rig.gateway.running.cut_websockets(rig.gateway.table, rig.now)
+        assert rig.gateway.running.in_flight["main"] == (0 if ends else 1)
         if ends:
             assert (await last_word(reader))[0] == 1012
         writer.close()
