@@ -86,6 +86,7 @@ SIMULATED_NO_VALUE = """
 SIMULATED_ONE_VALUE = """
 --sim-load-seconds | --sim-crash-after | --sim-exit-code | --sim-memory-mb | --sim-wrong-name | --sim-token-ms
 --sim-hang-after | --sim-cuda-error-after | --sim-sick-after | --sim-tokens | --sim-first-token-ms | --sim-error-rate | --sim-status
+--sim-closed-after
 """
 
 

@@ -13,7 +13,7 @@ llama-server:
     --sim-memory-mb N        hold that much memory                        --sim-wrong-name NAME   serve under another name
     --sim-ignore-sigterm     only SIGKILL ends it                         --sim-hang              ready, but no answer ever comes
     --sim-hang-after S       hang so long after it was ready      --sim-sick-after S      its health check fails from then on
-    --sim-cuda-error-after S say "CUDA error" and hang then
+    --sim-cuda-error-after S say "CUDA error" and hang then       --sim-closed-after S    takes no connections from then on, and spins
     --sim-leave-worker       a worker in its own session that ignores SIGTERM (ends by itself after 10 minutes)
 
 A model file whose first line is `simulated` holds such settings, one a line (`load-seconds = 2`, `oom`); so does a GGUF
@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import sys
 import threading
 import time
@@ -54,7 +55,7 @@ def main(argv: list[str] | None = None) -> NoReturn:
     engine = Engine(given, settings)
     host, port = given.get("--host", "127.0.0.1"), int(given.get("--port", 8080))
     try:
-        address = listen(host, port, Api(engine).answer)
+        address, door = listen(host, port, Api(engine).answer)
     except OSError:
         log(f"srv         start: couldn't bind HTTP server socket, hostname: {host}, port: {port}", "E")
         leave(1, "exiting due to HTTP server error")
@@ -74,6 +75,11 @@ def main(argv: list[str] | None = None) -> NoReturn:
     log(f"srv  llama_server: listening on {address}")
     if "cuda-error-after" in settings:
         threading.Timer(float(settings["cuda-error-after"]), break_device).start()
+    if "closed-after" in settings:
+        time.sleep(float(settings["closed-after"]))
+        door.shutdown(socket.SHUT_RDWR)
+        while True:
+            pass
     time.sleep(float(settings.get("crash-after", 10**8)))
     log(f"srv  simulated crash, holding {len(memory)} bytes", "E")
     crash(settings)

@@ -49,7 +49,8 @@ class Vitals:
         self._work = Work()
         self._offset = offset
         self.on_gpu = bool(names)
-        transport = httpx.AsyncHTTPTransport(uds=process.socket) if process.socket else httpx.AsyncHTTPTransport()
+        anew = httpx.Limits(max_keepalive_connections=0)  # as requests come: an old connection proves nothing
+        transport = httpx.AsyncHTTPTransport(uds=process.socket or None, limits=anew)
         host = f"[{process.host}]" if ":" in process.host else process.host
         self._client = httpx.AsyncClient(
             transport=transport,
@@ -60,13 +61,32 @@ class Vitals:
         )
 
     async def health(self) -> tuple[Health, str]:
-        """ok, bad (and what it said), or silent (and how)."""
+        """ok, bad (and what it said), or silent (and how). That nobody listens at its address is as clear as an error:
+        whoever is only busy still has its connections accepted by the kernel."""
         try:
             async with asyncio.timeout(HEALTH_SECONDS):
                 answer = await self._client.get("/health")
         except (httpx.HTTPError, TimeoutError) as err:
+            if isinstance(err, httpx.ConnectError) and await self._nobody_listens():
+                return "bad", "nobody listens at its address any more"
             return "silent", str(err) or type(err).__name__
         return ("ok", "") if answer.status_code == 200 else ("bad", _said(answer))
+
+    async def _nobody_listens(self) -> bool:
+        """Not so where the queue of those that wait is full."""
+        to = self.process
+        try:
+            async with asyncio.timeout(HEALTH_SECONDS):
+                if to.socket:
+                    _, writer = await asyncio.open_unix_connection(to.socket)
+                else:
+                    _, writer = await asyncio.open_connection(to.host, to.port)
+        except (ConnectionRefusedError, FileNotFoundError):
+            return True
+        except OSError:  # TimeoutError is one
+            return False
+        writer.close()
+        return False
 
     async def ask_small(self) -> tuple[Answer | None, str]:
         """One token, however long it takes. None: the connection broke, which says nothing by itself."""

@@ -33,8 +33,8 @@ class Request:
     body: bytes
 
 
-def listen(host: str, port: int, answer: Handler) -> str:
-    """Answers from now on, a thread a connection; returns the address. OSError where it cannot listen."""
+def listen(host: str, port: int, answer: Handler) -> tuple[str, socket.socket]:
+    """Answers from now on, a thread a connection; returns the address and its socket. OSError where it cannot listen."""
     if host.endswith(".sock"):
         door = socket.socket(socket.AF_UNIX)
         door.bind(host)
@@ -46,7 +46,7 @@ def listen(host: str, port: int, answer: Handler) -> str:
         address = f"http://{host}:{door.getsockname()[1]}"
     door.listen(512)
     threading.Thread(target=_accept, args=(door, answer), daemon=True).start()
-    return address
+    return address, door
 
 
 def _accept(door: socket.socket, answer: Handler) -> None:

@@ -76,6 +76,7 @@ async def failed(channel: Channel, seconds: float = 15) -> dict[str, Any]:
             "CUDA error: an illegal memory",
         ),
         (("--sim-sick-after", "0.2"), "crashed", "health check has failed", "HTTP 500: simulated sickness"),
+        (("--sim-closed-after", "0.2"), "crashed", "health check has failed", "nobody listens at its address"),
     ],
 )
 def test_found_out_stopped_and_started_anew(

@@ -95,7 +95,7 @@ def test_llama_server_and_a_file_that_was_cut_short(llama: Any, folder: Path) ->
         assert await llama.preflight(launch(model="tiny")) is None, "only the engine can tell"
         p = await start(llama, model="tiny")
         trouble = await asyncio.wait_for(llama.wait_exit(p), 20)
-        assert trouble.category == "broken_file"
+        assert trouble.category == "broken_file", (trouble, llama.logs.tail(p.launch_id))
         assert trouble.detail
 
     asyncio.run(story())
