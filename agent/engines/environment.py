@@ -54,6 +54,8 @@ CODE_LOADING = re.compile(
     r"|TORCH_EXTENSIONS_DIR|VLLM_(PLUGINS|SERVER_DEV_MODE|ALLOW_INSECURE_SERIALIZATION|LOGGING_CONFIG_PATH)"
     r"|VLLM_RUST_FRONTEND_PATH|SGLANG_(EXTERNAL_\w+|PLUGINS|LOGGING_CONFIG_PATH)"
 )
+# The same of whatever names a place: what is compiled or downloaded into a folder is run from there.
+PLACE_NAME = re.compile(r".+_(PATH|DIR|DIRECTORY|FOLDER|HOME|ROOT|BASE|FILE|LIB|LIBRARY|LIBRARIES|PLUGIN|MODULE)S?")
 # Engines serve what is on the disk: they look for nothing on the network and report nothing, unless the node's file or a
 # preset says otherwise.
 OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
@@ -100,7 +102,7 @@ def engine_environment(
         if why is not None:
             dropped.append(Dropped(name, why))
             continue
-        if CODE_LOADING.fullmatch(name.upper()):
+        if _reaches_beyond(name.upper(), value):
             permissioned.append(name)
         env[name] = value
     if place.gpu_uuids:
@@ -118,6 +120,10 @@ def engine_environment(
         if torch:  # code that came with a model is copied there: not kept for the next one
             env.setdefault("HF_HOME", f"{place.home}/.cache/huggingface")
     return env, dropped, permissioned
+
+
+def _reaches_beyond(name: str, value: str) -> bool:
+    return bool(CODE_LOADING.fullmatch(name) or PLACE_NAME.fullmatch(name)) or "/" in value
 
 
 def passable(text: str) -> bool:

@@ -143,6 +143,15 @@ def test_a_value_that_no_environment_can_hold_is_dropped() -> None:
     [
         *("PATH", "LD_PRELOAD", "LD_LIBRARY_PATH", "PYTHONPATH", "PYTHONSTARTUP", "GGML_BACKEND_PATH", "VK_LAYER_PATH"),
         *("VLLM_PLUGINS", "VLLM_RUST_FRONTEND_PATH", "SGLANG_EXTERNAL_MODEL_PACKAGE", "SGLANG_PLUGINS"),
+        *(
+            "CUDA_HOME",
+            "VLLM_CACHE_ROOT",
+            "HF_MODULES_CACHE_DIR",
+            "NUMBA_CACHE_DIR",
+            "TORCH_HOME",
+            "OMP_TOOL_LIBRARIES",
+        ),
+        *COMPILED_BY_TORCH,
     ],
 )
 def test_what_could_load_code_stays_and_needs_permission(name: str) -> None:
@@ -152,6 +161,11 @@ def test_what_could_load_code_stays_and_needs_permission(name: str) -> None:
     assert made.dropped == ()
 
 
+@pytest.mark.parametrize("value", ["/tmp/mine", "../mine", "http://elsewhere/", "a.so:/tmp/b.so"])
+def test_a_place_needs_permission_whatever_its_name(value: str) -> None:
+    assert prepare(preset={"SOME_NEW_SETTING": value}).needs_permission == ("SOME_NEW_SETTING",)
+
+
 def test_anything_else_of_a_preset_counts() -> None:
     made = prepare(
         preset={"GGML_CUDA_ENABLE_UNIFIED_MEMORY": "1", "VLLM_ATTENTION_BACKEND": "X"},
@@ -159,6 +173,9 @@ def test_anything_else_of_a_preset_counts() -> None:
     )
     assert (made.env["GGML_CUDA_ENABLE_UNIFIED_MEMORY"], made.env["VLLM_ATTENTION_BACKEND"]) == ("1", "X")
     assert made.needs_permission == made.dropped == ()
+    harmless = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True", "VLLM_DISABLE_COMPILE_CACHE": "1"}
+    harmless |= {"CUDA_MODULE_LOADING": "LAZY", "NCCL_P2P_DISABLE": "1", "OMP_NUM_THREADS": "8", "VLLM_USE_V1": "1"}
+    assert prepare(preset=harmless).needs_permission == ()
 
 
 @pytest.mark.parametrize("engine", sorted(ENGINES))
