@@ -15,7 +15,7 @@ from agent.core.directory import NOWHERE, Directory, Elsewhere, Place, look
 from agent.core.routing import AUTO
 from agent.core.types import Access, Millis
 from agent.core.words import moment
-from agent.gateway.errors import Refusal
+from agent.gateway.errors import Refusal, of_admission
 
 if TYPE_CHECKING:
     from agent.gateway.keys import Key
@@ -50,14 +50,7 @@ def instead(
 ) -> Verdict:
     """What becomes of a request that no channel here serves. `relayed`: another node has sent it; it goes no further."""
     param = "model" if admission.code == UNKNOWN else None
-    refusal = Refusal(
-        admission.status,
-        admission.code,
-        admission.message,
-        param=param,
-        retry_after=admission.retry_after,
-        until=admission.until,
-    )
+    refusal = of_admission(admission, param)
     if relayed:
         if admission.code == UNKNOWN and gateway.node:
             refusal.message = f"Node {gateway.node} was asked: {refusal.message}"

@@ -6,6 +6,7 @@ import json
 from http import HTTPStatus
 from typing import Any
 
+from agent.core.admission import Admission
 from agent.core.words import moment
 
 TYPES = {
@@ -62,6 +63,18 @@ class Refusal(Exception):
         if self.elsewhere:
             error["elsewhere"] = self.elsewhere
         return {"error": error}
+
+
+def of_admission(admission: Admission, param: str | None = None) -> Refusal:
+    """What the core has decided, as the client is told."""
+    return Refusal(
+        admission.status,
+        admission.code,
+        admission.message,
+        param=param,
+        retry_after=admission.retry_after,
+        until=admission.until,
+    )
 
 
 def bad_request(message: str, param: str | None = None, code: str = "invalid_request") -> Refusal:

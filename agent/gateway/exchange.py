@@ -1,65 +1,52 @@
 """One request from its head to the end of its answer: admitted, routed, spliced to an engine, and accounted for.
 
-The request's body is held back until its `model` is found; then the rest goes through as it comes. The answer's half is
-in reply.py.
+The request's body is held back until its `model` is found; then the rest goes through as it comes. How it gets to the
+engine is in onward.py, the answer's half in reply.py.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from agent.core import routing
 from agent.core.admission import Admission, ends_at
-from agent.core.directory import Place
 from agent.gateway import body as bodies
-from agent.gateway import elsewhere, own_answers, relay, websocket
+from agent.gateway import elsewhere, own_answers, websocket
 from agent.gateway.body_found import Found
 from agent.gateway.errors import Refusal
-from agent.gateway.reply import SWALLOW_BYTES, Reply
+from agent.gateway.onward import Onward
+from agent.gateway.reply import SWALLOW_BYTES
 from agent.gateway.request import RequestHead
-from agent.gateway.table import Endpoint
-from agent.gateway.upstream import Upstream
 
 if TYPE_CHECKING:
     from agent.gateway.connection import ClientConnection
 
 log = logging.getLogger(__name__)
 SCAN_BYTES = 64 * 1024  # longer bodies are scanned for their model as they come
-PENDING_BYTES = 256 * 1024  # of a body, while the engine is being dialled
-CONNECT_SECONDS = 10.0
 BODY_SECONDS = 60.0  # a body may be so far behind BODY_RATE, whether it pauses or drips
 BODY_RATE = 500  # bytes a second
 REFUSED_SECONDS = 5.0  # for the rest of a body that is refused already
 
 
-class Exchange(Reply):
+class Exchange(Onward):
     """The request's half, and the whole: what a connection hands its requests to."""
 
     __slots__ = (
         "_buffer",
-        "_connecting",
         "_frames",
         "_looked",
         "_opening",
         "_patience",
-        "_pending",
-        "_pending_bytes",
         "_scanner",
-        "_up_length",
     )
 
     def __init__(self, connection: ClientConnection, head: RequestHead) -> None:
         super().__init__(connection, head)
         self._buffer = bytearray()
-        self._pending: list[bytes] = []  # for the engine, until it is connected
-        self._pending_bytes = 0
         self._scanner: bodies.Scanner | None = None
-        self._up_length: int | None = None
         self._opening = False  # a WebSocket is asked for
         self._frames: websocket.ClientFrames | None = None
-        self._connecting: asyncio.Task[None] | None = None
         self._patience = BODY_SECONDS
         self._looked = (self.begun, 0)  # at the body, and what had come of it
 
@@ -169,7 +156,7 @@ class Exchange(Reply):
 
     def last_of_connection(self) -> None:
         """The connection ends with this answer, which says so if it has not begun."""
-        self._close = True
+        self.closes = True
 
     def client_gone(self) -> None:
         """In whatever phase: the engine's work for it ends at once, unless it is to be let alone."""
@@ -252,17 +239,10 @@ class Exchange(Reply):
         gateway.running.relaying.add(self)
         return True
 
-    def goes_to(self, place: Place) -> None:
-        """The node that is asked now. It is sent the model as the client has spelled it, and finds the channel itself."""
-        self.channel, self.model = place.label, place.model
-        self.endpoint = relay.endpoint(self, place)
-
-    # the engine
-
     def _open_websocket(self) -> None:
         head, gateway = self.head, self.gateway
         assert head.route is not None
-        self._opening = self._close = True
+        self._opening = self.closes = True
         found = Found(websocket.model_of(head.query))
         if not self._route(found) or self.endpoint is None:
             return
@@ -278,98 +258,6 @@ class Exchange(Reply):
         line = b"GET %b%b HTTP/1.1\r\n" % (head.route.path, query)
         self._dial_with([b"".join((line, self.endpoint.upgrade_head, head.onward, ours))])
 
-    def _connect(self, data: bytes, length: int | None) -> None:
-        endpoint = self.endpoint
-        assert endpoint is not None
-        assert self.head.route is not None
-        self._up_length = length
-        if length is None:
-            framing = b"Transfer-Encoding: chunked\r\n"
-            data = b"%x\r\n%b\r\n" % (len(data), data)
-            if self.request_complete:
-                data += b"0\r\n\r\n"
-        else:
-            framing = b"Content-Length: %d\r\n" % length
-        self._dial_with(
-            [
-                b"".join(
-                    (
-                        b"POST ",
-                        self.head.route.path,
-                        self.head.query,
-                        b" HTTP/1.1\r\n",
-                        endpoint.request_head,
-                        self.head.onward,
-                        framing,
-                        b"X-Request-Id: ",
-                        self.id.encode(),
-                        b"\r\n\r\n",
-                        data,
-                    )
-                )
-            ]
-        )
-
-    def _dial_with(self, pending: list[bytes]) -> None:
-        assert self.endpoint is not None
-        self._pending = pending
-        if self.places:
-            self._connecting = self.gateway.loop.create_task(self._dial_nodes())
-            return
-        self.upstream = Upstream(self)
-        self._connecting = self.gateway.loop.create_task(self._dial(self.endpoint, self.upstream))
-
-    async def _dial(self, endpoint: Endpoint, upstream: Upstream) -> None:
-        loop, pause = self.gateway.loop, 0.002
-        while True:
-            try:
-                if endpoint.socket:
-                    await loop.create_unix_connection(lambda: upstream, endpoint.socket)
-                else:
-                    async with asyncio.timeout(CONNECT_SECONDS):
-                        await loop.create_connection(lambda: upstream, endpoint.host, endpoint.port)
-                return
-            except (OSError, TimeoutError) as err:
-                full = isinstance(err, BlockingIOError)  # a Unix socket's queue (llama-server's holds five)
-                if not full or loop.time() - self.begun > CONNECT_SECONDS:
-                    self._not_reached(err)
-                    return
-            await asyncio.sleep(pause)
-            pause = min(2 * pause, 0.1)
-
-    async def _dial_nodes(self) -> None:
-        relays = self.gateway.relays
-        if relays is None or not await relay.dial(self, relays):
-            self._connecting = None
-            self.engine_unreachable(503)
-
-    def _not_reached(self, err: Exception) -> None:
-        self._connecting = None
-        if not self.done:
-            log.warning("engine not reached channel=%s id=%s error=%s", self.channel, self.id, err or "time-out")
-            self.engine_unreachable(503)
-
-    def engine_connected(self, transport: Any) -> None:
-        self._connecting = None
-        pending, self._pending = self._pending, []
-        if len(pending) == 1:
-            transport.write(pending[0])
-        else:
-            transport.writelines(pending)
-
-    def _send(self, data: bytes) -> None:
-        self._send_raw(data if self._up_length is not None else b"%x\r\n%b\r\n" % (len(data), data))
-
-    def _send_raw(self, data: bytes) -> None:
-        upstream = self.upstream
-        if upstream is None or upstream.transport is None:
-            self._pending.append(data)
-            self._pending_bytes += len(data)
-            if self._pending_bytes > PENDING_BYTES:
-                self.connection.pause_reading()
-        elif not upstream.transport.is_closing():
-            upstream.transport.write(data)
-
     def _too_large(self) -> Refusal:
         limit = f"{self.gateway.body_limit / (1024 * 1024):.3g}"
         return Refusal(
@@ -378,6 +266,4 @@ class Exchange(Reply):
 
     def _release(self) -> None:
         self._buffer = bytearray()
-        self._pending = []
-        if self._connecting is not None:
-            self._connecting.cancel()
+        super()._release()

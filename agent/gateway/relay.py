@@ -27,7 +27,7 @@ from agent.state import IDENTITY, Identity, State
 
 if TYPE_CHECKING:
     from agent.gateway.connection import ClientConnection
-    from agent.gateway.exchange import Exchange
+    from agent.gateway.onward import Onward
 
 log = logging.getLogger(__name__)
 CONNECT_SECONDS = 5.0
@@ -147,7 +147,7 @@ def refusal(transport: Any, members: Collection[str] | None) -> str:
     return ""
 
 
-def endpoint(exchange: Exchange, place: Place) -> Endpoint:
+def endpoint(exchange: Onward, place: Place) -> Endpoint:
     """What a relayed request is sent as: as it came, with the hash of its key in the key's place."""
     head = b"Host: relay.slotserve\r\n%b: %b\r\n" % (KEY_HEADER, exchange.head.key_hash.encode())
     return Endpoint(
@@ -161,7 +161,7 @@ def endpoint(exchange: Exchange, place: Place) -> Endpoint:
     )
 
 
-async def dial(exchange: Exchange, relays: Relays) -> bool:
+async def dial(exchange: Onward, relays: Relays) -> bool:
     """Connects to the first of the exchange's places that lets us in; whether one does."""
     loop, context = exchange.gateway.loop, relays.client
     if context is None:

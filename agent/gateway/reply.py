@@ -10,9 +10,9 @@ import logging
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from agent.core.admission import Admission, admit
+from agent.core.admission import admit
 from agent.core.directory import Place
-from agent.gateway import elsewhere, errors, own_answers
+from agent.gateway import answer_head, elsewhere, errors, own_answers
 from agent.gateway.errors import Refusal
 from agent.gateway.keys import Key
 from agent.gateway.request import RequestHead
@@ -33,7 +33,6 @@ class Reply:
     """The answer's half of an exchange. `answer` is set once the engine's head has come and been passed on."""
 
     __slots__ = (
-        "_close",
         "_heard",
         "_refusal",
         "answer",
@@ -41,6 +40,7 @@ class Reply:
         "bytes_in",
         "bytes_out",
         "channel",
+        "closes",
         "connection",
         "cut_by",
         "done",
@@ -86,7 +86,7 @@ class Reply:
         self.unheard = False  # the client has gone, and the engine goes on
         self._refusal: Refusal | None = None
         self._heard = (-1, self.begun)  # bytes of the answer at an earlier look at the engine, and when it was
-        self._close = not head.keep_alive or gateway.stopping
+        self.closes = not head.keep_alive or gateway.stopping  # the connection, with this answer
 
     @property
     def is_websocket(self) -> bool:
@@ -107,11 +107,11 @@ class Reply:
     def _write_refusal(self, close: bool = False) -> None:
         refusal = self._refusal
         assert refusal is not None
-        self._close = self._close or close or not self.request_complete
+        self.closes = self.closes or close or not self.request_complete
         self.status = refusal.status
         named = self.channel and not self.places
         extra = b"X-SlotServe-Channel: " + self.channel.encode() + b"\r\n" if named else b""
-        extra += self._for_page()
+        extra += self.for_page()
         if refusal.status == 405 and self.head.route is not None:
             extra += b"Allow: " + b", ".join(own_answers.allowed(self.head.route)) + b"\r\n"
         self._finish(
@@ -119,7 +119,7 @@ class Reply:
             errors.answer(
                 refusal,
                 self.id,
-                close=self._close,
+                close=self.closes,
                 head_only=self.head.method == b"HEAD",
                 anthropic=self.head.route is not None and self.head.route.anthropic,
                 extra=extra,
@@ -129,22 +129,14 @@ class Reply:
     def _own(self, answer: tuple[int, bytes, bytes], extra: bytes | None = None) -> None:
         """An answer of the gateway's own (status, content type, body; `extra`: headers)."""
         status, content_type, data = answer
-        described = b"Content-Type: %b\r\nContent-Length: %d\r\n" % (content_type, len(data)) if content_type else b""
-        self._close = self._close or not self.request_complete
+        self.closes = self.closes or not self.request_complete
         self.status = status
-        head = b"".join(
-            (
-                f"HTTP/1.1 {status} {errors.REASONS.get(status, 'OK')}\r\n".encode(),
-                described,
-                f"X-Request-Id: {self.id}\r\n".encode(),
-                self._for_page() if extra is None else extra,
-                b"Connection: close\r\n\r\n" if self._close else b"\r\n",
-            )
-        )
+        lines = self.for_page() if extra is None else extra
+        head = answer_head.own(status, content_type, len(data), self.id, lines, self.closes)
         self.bytes_out = len(data)
         self._finish("own", head if self.head.method == b"HEAD" else head + data)
 
-    def _for_page(self) -> bytes:
+    def for_page(self) -> bytes:
         """The headers that let a page of the client's read the answer."""
         head = self.head
         if head.origin is None or (head.route is not None and head.route.kind == "metrics"):
@@ -164,7 +156,7 @@ class Reply:
         if view is not None and self.key is not None:
             admission = admit(view, self.key.caller, self.gateway.clock.now_ms())
             if not admission.served:
-                self.refuse(refusal_of(admission), close=True)
+                self.refuse(errors.of_admission(admission), close=True)
                 return
         message = f"The engine of channel {self.channel} does not answer; it is being looked after."
         self.refuse(Refusal(status, "model_failed", message, retry_after=5), close=True)
@@ -174,38 +166,7 @@ class Reply:
         self.answer = answer
         self.status = answer.head.status
         self.first_byte = monotonic() - self.begun
-        endpoint = self.endpoint
-        assert endpoint is not None
-        client_http10 = self.head.http10
-        parts = [
-            b"HTTP/1.1 %d %b\r\n" % (answer.head.status, answer.head.reason),
-            *answer.head.lines,
-            endpoint.answer_head,
-        ]
-        if self.fallback:
-            parts.append(b"X-SlotServe-Fallback: true\r\n")
-        if self.ends_in is not None:
-            parts.append(b"X-SlotServe-Ends-In: %d\r\n" % self.ends_in)
-        parts.append(b"X-Request-Id: " + self.id.encode() + b"\r\n")
-        if self.head.origin is not None:
-            parts.append(self._for_page())
-        if answer.head.sse:
-            parts.append(b"Cache-Control: no-cache\r\nX-Accel-Buffering: no\r\n")
-        if answer.mode == "frames":
-            parts.append(b"Connection: Upgrade\r\nUpgrade: websocket\r\n")
-        elif answer.mode == "length":
-            parts.append(b"Content-Length: %d\r\n" % answer.left)
-        elif answer.mode in ("chunked", "close"):
-            if client_http10:
-                answer.mode = "strip" if answer.mode == "chunked" else "raw"
-                self._close = True
-            else:
-                parts.append(b"Transfer-Encoding: chunked\r\n")
-        if answer.mode != "frames" and (self._close or self.gateway.stopping or not self.request_complete):
-            self._close = True
-            parts.append(b"Connection: close\r\n")
-        parts.append(b"\r\n")
-        head = b"".join(parts)
+        head = answer_head.of(self, answer)
         self._pass_on(answer, head + self._answer_bytes(answer, data) if data else head)
 
     def answer_goes_on(self, data: bytes) -> None:
@@ -296,7 +257,7 @@ class Reply:
         event = close_frame(refusal) if answer.mode == "frames" else errors.event(refusal, self.id, anthropic)
         if answer.mode in ("chunked", "close"):
             event = b"%x\r\n%b\r\n0\r\n\r\n" % (len(event), event)
-        self._close = True
+        self.closes = True
         self._finish("cut", event)
 
     def _abort(self, outcome: str) -> None:
@@ -305,7 +266,7 @@ class Reply:
             return
         if self.answer is not None and self.answer.mode in ("raw", "strip"):
             self.connection.reset()
-        self._close = True
+        self.closes = True
         self._finish(outcome)
 
     # flow
@@ -338,15 +299,4 @@ class Reply:
         self.gateway.finished(self, "client_gone" if self.unheard and outcome == "ok" else outcome)
         if last and not self.connection.transport.is_closing():
             self.connection.transport.write(last)
-        self.connection.done(self._close)
-
-
-def refusal_of(admission: Admission, param: str | None = None) -> Refusal:
-    return Refusal(
-        admission.status,
-        admission.code,
-        admission.message,
-        param=param,
-        retry_after=admission.retry_after,
-        until=admission.until,
-    )
+        self.connection.done(self.closes)

@@ -22,7 +22,7 @@ from agent.gateway.tokens import LET, PIECES
 from agent.gateway.websocket import Frames
 
 if TYPE_CHECKING:
-    from agent.gateway.exchange import Exchange
+    from agent.gateway.onward import Onward
 
 log = logging.getLogger(__name__)
 WRITE_BUFFER = 256 * 1024
@@ -113,8 +113,8 @@ class Upstream(asyncio.Protocol):
 
     __slots__ = ("_exchange", "_head", "_pieces", "_write", "straight", "transport")
 
-    def __init__(self, exchange: Exchange) -> None:
-        self._exchange: Exchange | None = exchange
+    def __init__(self, exchange: Onward) -> None:
+        self._exchange: Onward | None = exchange
         self._head = b""
         self._pieces: list[bytes] = []  # the answer's
         self._write: Callable[[bytes], None] = exchange.connection.transport.write
@@ -181,7 +181,7 @@ class Upstream(asyncio.Protocol):
         if self.transport is not None:
             self.transport.abort()
 
-    def _read_head(self, exchange: Exchange, data: bytes) -> None:
+    def _read_head(self, exchange: Onward, data: bytes) -> None:
         data = self._head + data if self._head else data
         while True:
             end = data.find(b"\r\n\r\n")
