@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from agent import channel_entry
 from agent.core import view as views
-from agent.core.step import (
+from agent.core.actions import (
     Action,
     CallOffDrain,
     CloseAndDrain,
@@ -27,8 +27,8 @@ from agent.core.step import (
     Rest,
     Start,
     Stop,
-    probe_interval,
 )
+from agent.core.step import probe_interval
 from agent.core.types import Launch, Millis, Seconds
 from agent.core.view import Running
 from agent.interfaces import Holder, Process, StartFailed, Trouble

@@ -26,9 +26,10 @@ from agent.channel_effects import Effects, running
 from agent.channel_jobs import Inbox, Jobs, LoopTimer, Timer
 from agent.core import retry
 from agent.core import view as views
+from agent.core.actions import Action, Probe, Wait
 from agent.core.choice import choose, waiting
 from agent.core.choice import name as name_of
-from agent.core.step import Action, Probe, Wait, next_action
+from agent.core.step import next_action
 from agent.core.types import Launch, Millis, Step, Timing, step_at
 from agent.core.view import ChannelView
 from agent.interfaces import EngineRuntime, GatewayDoor, Process, Trouble
@@ -110,6 +111,11 @@ class ChannelTask:
         """The engine of that launch answers no more (hung): its failure, as if it had exited."""
         self.inbox.post(lambda now: self.exited(launch_id, trouble, now))
 
+    def clock_moved(self, by: Millis) -> None:
+        """Node time was corrected by so many ms. Between two turns: none sees the one time without the other."""
+        self.view = views.clock_moved(self.view, by)
+        self.inbox.post(lambda _now: None)
+
     @property
     def steps(self) -> tuple[Step, ...]:
         """The timetable as it was given last."""
@@ -136,9 +142,10 @@ class ChannelTask:
     # One turn
 
     def _begin(self, now: Millis) -> None:
-        saved = self._load_saved()
-        self.view = replace(self.view, phase_since=now, failures=saved[0], blocked_since=saved[2])
-        for failure in saved[0].values():
+        loaded, ready, blocked = self._load_saved()
+        failures = retry.not_ahead(loaded, now)
+        self.view = replace(self.view, phase_since=now, failures=failures, blocked_since=min(blocked, now))
+        for failure in failures.values():
             if failure.count > 0 and not failure.recovered:
                 self.on_event(channel_entry.failure_event(self.name, "failed", failure, failure.since))
         process = self.runtime.adopt()
@@ -147,7 +154,7 @@ class ChannelTask:
             if died is not None:
                 self.inbox.post(lambda at: self._died_unwatched(died[0], died[1], at))
             return
-        ready_at = saved[1].get(process.launch_id, now) if process.was_ready else None
+        ready_at = min(ready.get(process.launch_id, now), now) if process.was_ready else None
         self.view = views.adopted(self.view, running(process, watched=False, ready_at=ready_at), now)
         self.watch(process)
         log.info(

@@ -9,114 +9,29 @@ A switch runs  ready -> draining -> stopping -> freeing -> loading -> ready.  An
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from agent.core import retry
+from agent.core.actions import (
+    Action,
+    CallOffDrain,
+    CloseAndDrain,
+    Free,
+    GiveUp,
+    Look,
+    Preflight,
+    Prepare,
+    Probe,
+    Rest,
+    Start,
+    Stop,
+    Wait,
+)
 from agent.core.choice import Choice, choose, fallback_of, name
-from agent.core.types import Launch, Millis, Seconds, Step, Timing
+from agent.core.types import Launch, Millis, Step, Timing
 from agent.core.view import ChannelView, Drain
 
 PROBE_FIRST, PROBE_LAST = 25, 200  # ms between two looks whether an engine is ready
 LAST_LOOK = 5000  # ms that a look under way may outlast the load time-out
-
-
-@dataclass(frozen=True, slots=True)
-class Wait:
-    """Nothing to do before `until` (None: before something happens)."""
-
-    why: str
-    until: Millis | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class CloseAndDrain:
-    """Close the door in every gateway and let running requests finish; or, closed already, with another deadline."""
-
-    drain: Drain
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class CallOffDrain:
-    """Open the door again: what runs is wanted."""
-
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class Stop:
-    """SIGTERM to the tree now. `cut`: first end the requests that still run, telling them `retry_after` seconds."""
-
-    why: str
-    cut: bool = False
-    retry_after: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class GiveUp:
-    """Not ready within its load time-out: a failure; it is stopped next."""
-
-    launch: Launch
-    seconds: Seconds
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class Prepare:
-    """Nothing runs and something should: on to freeing."""
-
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class Free:
-    """Wait until GPU memory is seen to be free."""
-
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class Look:
-    """Ask again whether the foreign process on the GPU is gone."""
-
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class Preflight:
-    """Look at what can be known without stopping anything. `gpu`: also whether somebody else holds the GPU."""
-
-    launch: Launch
-    gpu: bool
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class Start:
-    """Start the engine."""
-
-    launch: Launch
-    as_fallback: bool
-    reservation_id: str
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class Probe:
-    """Ask the engine whether it is ready."""
-
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class Rest:
-    """Nothing runs and nothing is started: `waits` for its next try, or nothing should run."""
-
-    waits: bool
-    why: str
-
-
-Action = Wait | CloseAndDrain | CallOffDrain | Stop | GiveUp | Prepare | Free | Look | Preflight | Start | Probe | Rest
 
 
 def next_action(view: ChannelView, now: Millis) -> Action:

@@ -17,6 +17,7 @@ from typing import Any
 from sqlalchemy import select
 
 from agent.clock import NodeClock
+from agent.core import actions as a
 from agent.core import step as s
 from agent.core import view as v
 from agent.core.types import Access, Step, Timing, access_at, step_at
@@ -73,7 +74,7 @@ class Channel(Machine):
         for _ in range(2000):
             self.enter_at(steps, plan.timing)
             action = s.next_action(self.view, self.now)
-            if isinstance(action, s.Wait):
+            if isinstance(action, a.Wait):
                 following = [until, *(step.at for step in steps if step.at > self.now)]
                 if action.until is not None:
                     assert action.until > self.now, f"waits for what has been: {action}"
@@ -94,20 +95,20 @@ class Channel(Machine):
         coming = next((step.at for step in steps if step.at > self.now), None)
         self.view = v.settled(v.enter_step(self.view, step_at(steps, self.now), coming, timing), self.now)
 
-    def apply(self, action: s.Action) -> None:
+    def apply(self, action: a.Action) -> None:
         match action:
-            case s.CloseAndDrain(drain=drain):
+            case a.CloseAndDrain(drain=drain):
                 view = v.draining(self.view, drain, self.now)
                 self.view = v.in_flight(view, int(self.requests_until > self.now))
-            case s.Stop():
+            case a.Stop():
                 self.stops += 1
                 self.requests_until = min(self.requests_until, self.now)
                 super().apply(action)
-            case s.Start(launch=target):
+            case a.Start(launch=target):
                 self.starts.append((self.now, target.model))
                 super().apply(action)
                 self.view = replace(self.view, again_at=self.now + round(LOADS[target.model] * SECOND))
-            case s.Probe() if self.view.process is not None:
+            case a.Probe() if self.view.process is not None:
                 process = self.view.process
                 launch = self._launch(process.identity)
                 if process.model in self.broken and launch is not None:

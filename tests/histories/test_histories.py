@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
+from agent.core import actions as a
 from agent.core import step as s
 from controller.store.tables import Channel as ChannelRow
 from tests.histories.fleet import LOADS, SECOND, Fleet
@@ -208,8 +209,8 @@ class Histories(RuleBasedStateMachine):
         """Where the channel waits for nothing, it runs what it should, or nothing where nothing should run."""
         channel = self.fleet.channel
         action = s.next_action(channel.view, channel.now)
-        assert isinstance(action, s.Wait | s.Rest), action
-        if isinstance(action, s.Wait) and action.until is None:
+        assert isinstance(action, a.Wait | a.Rest), action
+        if isinstance(action, a.Wait) and action.until is None:
             wanted = channel.view.step.target if channel.view.step else None
             has = channel.view.process.identity if channel.view.process else None
             assert has == (wanted.identity if wanted else None), (action, channel.view)

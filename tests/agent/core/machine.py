@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
+from agent.core import actions as a
 from agent.core import step as s
 from agent.core import view as v
 from agent.core.types import Launch, Step
@@ -33,7 +34,7 @@ class Machine:
     def enter(self, step: Step | None) -> None:
         self.view = v.enter_step(self.view, step, None, self.view.timing)
 
-    def turn(self) -> s.Action:
+    def turn(self) -> a.Action:
         """One action, carried out."""
         action = s.next_action(self.view, self.now)
         self.done.append(type(action).__name__)
@@ -45,7 +46,7 @@ class Machine:
         for _ in range(most):
             yield self.view
             action = self.turn()
-            if isinstance(action, s.Wait):
+            if isinstance(action, a.Wait):
                 if self.view.phase in ("ready", "off", "retry_wait"):
                     return
                 assert action.until is not None, f"waits for nothing in {self.view.phase}: {action.why}"
@@ -63,39 +64,39 @@ class Machine:
             self.run()
             found = self.view.process.identity if self.view.process else None
             action = s.next_action(self.view, self.now)
-            if found == (target.identity if target else None) or not isinstance(action, s.Wait) or not action.until:
+            if found == (target.identity if target else None) or not isinstance(action, a.Wait) or not action.until:
                 return found
             self.now = action.until
         return found
 
-    def apply(self, action: s.Action) -> None:
+    def apply(self, action: a.Action) -> None:
         view, now, fails = self.view, self.now, self.bad.get(type(action).__name__) == "fails"
         match action:
-            case s.CloseAndDrain(drain=drain):
+            case a.CloseAndDrain(drain=drain):
                 view = v.draining(view, drain, now)
                 self.between.append(view)
                 view = v.in_flight(view, 1 if fails else 0)
-            case s.CallOffDrain():
+            case a.CallOffDrain():
                 view = v.called_off(view, now)
-            case s.Stop():
+            case a.Stop():
                 view = v.stopping(view, now)
                 self.between.append(view)
                 view = v.stuck(view, "stuck", now) if fails else v.gone(view, now)
-            case s.GiveUp(launch=target):
+            case a.GiveUp(launch=target):
                 view, _, _ = v.record_failure(view, target, "load_timeout", "too slow", "", now)
                 view = v.ended(view, action.why, now)
-            case s.Prepare():
+            case a.Prepare():
                 view = v.preparing(view, now)
-            case s.Free():
+            case a.Free():
                 view = v.freed(view, "", "somebody" if fails else "", now)
-            case s.Look():
+            case a.Look():
                 view = v.held_by_others(view, "somebody", now) if fails else v.preparing(view, now)
-            case s.Preflight(launch=target):
+            case a.Preflight(launch=target):
                 if fails or target.model in self.bad:
                     view, _, _ = v.record_failure(view, target, "missing_file", "it is not there", "", now)
                 else:
                     view = v.checked(view, target)
-            case s.Start(launch=target):
+            case a.Start(launch=target):
                 assert view.process is None, "started beside what runs"
                 assert view.freed, "started without memory having been looked at"
                 view = v.starting(view, target, now)
@@ -105,9 +106,9 @@ class Machine:
                     view = v.not_started(view, now)
                 else:
                     view = v.started(view, running(target, now / 1000), now)
-            case s.Probe():
+            case a.Probe():
                 view = replace(view, again_at=now + 100) if fails else v.ready(view, now)
-            case s.Rest(waits=waits):
+            case a.Rest(waits=waits):
                 view = v.resting(view, waits, now)
         self.view = view
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from agent.core import actions as a
 from agent.core import retry
 from agent.core import step as s
 from agent.core import view as v
@@ -46,9 +47,9 @@ def test_fallback_serves_until_the_retry() -> None:
     """A failed once, 10 s ago, D ready since 5 s ago: D serves, retry of A in 25 s."""
     view = ready(D, RESERVED_A, since=95, failures=failures(failure(A, 90)))
     action = s.next_action(view, 100_000)
-    assert action == s.Wait("D is ready: D serves while A waits", 125_000)
-    assert isinstance(s.next_action(view, 124_999), s.Wait)
-    assert s.next_action(view, 125_000) == s.Preflight(
+    assert action == a.Wait("D is ready: D serves while A waits", 125_000)
+    assert isinstance(s.next_action(view, 124_999), a.Wait)
+    assert s.next_action(view, 125_000) == a.Preflight(
         A, True, "A is tried again after failure 1; looking at it before D is stopped"
     )
 
@@ -59,16 +60,16 @@ def test_a_missing_file_never_disturbs_the_fallback() -> None:
     machine.run()
     assert machine.done == ["Preflight", "Wait"]
     assert machine.view.failures[A.identity].count == 7
-    assert s.next_action(machine.view, machine.now) == s.Wait("D is ready: D serves while A waits", 1_800_000)
+    assert s.next_action(machine.view, machine.now) == a.Wait("D is ready: D serves while A waits", 1_800_000)
 
 
 def test_both_failed() -> None:
     """A failed 10 s ago, D failed 5 s ago as well: nothing, D again in 25 s, A in 20 s."""
     view = ChannelView(phase="retry_wait", step=RESERVED_A, failures=failures(failure(A, 90), failure(D, 95)))
     action = s.next_action(view, 100_000)
-    assert isinstance(action, s.Wait)
+    assert isinstance(action, a.Wait)
     assert action.until == 120_000
-    assert isinstance(s.next_action(view, 120_000), s.Prepare)
+    assert isinstance(s.next_action(view, 120_000), a.Prepare)
     without_a = replace(view, step=DEFAULT)
     assert s.next_action(without_a, 100_000).until == 125_000  # type: ignore[union-attr]
 
@@ -78,15 +79,15 @@ def test_an_edit_is_tried_at_once() -> None:
     view = ChannelView(
         phase="retry_wait", step=replace(RESERVED_A, fallback=None), failures=failures(failure(A, 99, 7))
     )
-    assert isinstance(s.next_action(view, 100_000), s.Wait)
+    assert isinstance(s.next_action(view, 100_000), a.Wait)
     view = v.enter_step(view, replace(RESERVED_A, fallback=None, target=edited), None, TIMING)
-    assert isinstance(s.next_action(view, 100_000), s.Prepare)
+    assert isinstance(s.next_action(view, 100_000), a.Prepare)
 
 
 def test_an_unwanted_load_is_stopped_without_a_drain() -> None:
     """The plan moves from A to B while A is still loading: the load of A is stopped, B starts."""
     view = ChannelView(phase="loading", step=RESERVED_B, process=running(A))
-    assert s.next_action(view, 1000) == s.Stop("A is not wanted any more: B should run (reserved)")
+    assert s.next_action(view, 1000) == a.Stop("A is not wanted any more: B should run (reserved)")
     machine = Machine(view).run()
     assert machine.done[0] == "Stop"
     assert "CloseAndDrain" not in machine.done
@@ -102,7 +103,7 @@ def test_a_retry_never_interrupts_a_fallback_that_loads() -> None:
         phase="loading", step=RESERVED_A, process=running(D), failures=failures(failure(A, 0)), again_at=10**9
     )
     action = s.next_action(view, 500_000)
-    assert isinstance(action, s.Wait)
+    assert isinstance(action, a.Wait)
     assert action.until == 600_000, "only its own load time-out"
 
 
@@ -110,7 +111,7 @@ def test_if_the_fallback_fails_the_interval_counts_from_the_target_again() -> No
     view = ready(D, RESERVED_A, since=80, failures=failures(failure(A, 0)))
     assert s.next_action(view, 90_000).until == 110_000  # type: ignore[union-attr]
     dead, _, _ = v.record_failure(view, D, "crashed", "no", "", 90_000)
-    assert isinstance(s.next_action(v.gone(v.ended(dead, "died", 90_000), 90_000), 90_000), s.Free)
+    assert isinstance(s.next_action(v.gone(v.ended(dead, "died", 90_000), 90_000), 90_000), a.Free)
     machine = Machine(v.ended(dead, "died", 90_000), now=90_000).run()
     assert machine.view.process is not None
     assert machine.view.process.identity == A.identity
@@ -118,33 +119,33 @@ def test_if_the_fallback_fails_the_interval_counts_from_the_target_again() -> No
 
 def test_no_plan_yet_keeps_what_runs() -> None:
     view = replace(ready(D), step=None)
-    assert isinstance(s.next_action(view, 10), s.Wait)
-    assert isinstance(s.next_action(replace(view, process=None, phase="off"), 10), s.Wait)
+    assert isinstance(s.next_action(view, 10), a.Wait)
+    assert isinstance(s.next_action(replace(view, process=None, phase="off"), 10), a.Wait)
 
 
 def test_back_to_back_with_the_same_target_does_nothing() -> None:
-    assert isinstance(s.next_action(ready(A, RESERVED_A), 10), s.Wait)
-    assert isinstance(s.next_action(ready(A, Step(0, A, "reserved", reservation_id="other")), 10), s.Wait)
+    assert isinstance(s.next_action(ready(A, RESERVED_A), 10), a.Wait)
+    assert isinstance(s.next_action(ready(A, Step(0, A, "reserved", reservation_id="other")), 10), a.Wait)
 
 
 def test_load_time_out_from_process_start() -> None:
     view = ChannelView(phase="loading", step=DEFAULT, process=running(D, started=10), again_at=10**9)
-    assert s.next_action(view, 609_999) == s.Wait("D is loading: D should run (default)", 610_000)
-    assert isinstance(s.next_action(view, 610_000), s.GiveUp)
+    assert s.next_action(view, 609_999) == a.Wait("D is loading: D should run (default)", 610_000)
+    assert isinstance(s.next_action(view, 610_000), a.GiveUp)
     unwatched = replace(view, again_at=0)
-    assert isinstance(s.next_action(unwatched, 700_000), s.Probe), "it may have loaded while no agent ran"
+    assert isinstance(s.next_action(unwatched, 700_000), a.Probe), "it may have loaded while no agent ran"
     looking = replace(view, again_at=609_000, busy=frozenset({"probe"}))
-    assert s.next_action(looking, 610_000) == s.Wait("D is loading: D should run (default)", 615_000)
-    assert isinstance(s.next_action(looking, 615_000), s.GiveUp)
+    assert s.next_action(looking, 610_000) == a.Wait("D is loading: D should run (default)", 615_000)
+    assert isinstance(s.next_action(looking, 615_000), a.GiveUp)
     own = Step(0, replace(D, load_timeout=5.0), "default")
-    assert isinstance(s.next_action(replace(view, step=own), 15_000), s.GiveUp)
+    assert isinstance(s.next_action(replace(view, step=own), 15_000), a.GiveUp)
 
 
 def test_reload_skips_the_drain_and_cuts() -> None:
     view = v.discard(ready(D), "reload")
-    assert s.next_action(view, 10) == s.Stop("reload", cut=True, retry_after=90)
+    assert s.next_action(view, 10) == a.Stop("reload", cut=True, retry_after=90)
     draining = v.draining(ready(A), Drain(0, 30_000, ("x", None), in_flight=3), 0)
-    assert s.next_action(v.discard(draining, "reload"), 10) == s.Stop("reload", cut=True, retry_after=90)
+    assert s.next_action(v.discard(draining, "reload"), 10) == a.Stop("reload", cut=True, retry_after=90)
 
 
 @pytest.mark.parametrize(
@@ -184,9 +185,9 @@ def test_a_target_that_changes_in_a_drain_takes_its_own_deadline_never_a_longer_
 def test_the_drains_end_cuts() -> None:
     drain = Drain(0, 30_000, (A.identity, None), in_flight=2)
     view = v.draining(ready(D, Step(0, A, "reserved")), drain, 0)
-    assert s.next_action(view, 29_999) == s.Wait("D finishes its requests: A should run (reserved)", 30_000)
+    assert s.next_action(view, 29_999) == a.Wait("D finishes its requests: A should run (reserved)", 30_000)
     action = s.next_action(view, 30_000)
-    assert action == s.Stop("the drain of D is over: A should run (reserved)", cut=True, retry_after=90)
+    assert action == a.Stop("the drain of D is over: A should run (reserved)", cut=True, retry_after=90)
     unanswered = v.draining(ready(D, Step(0, A, "reserved")), replace(drain, in_flight=None), 0)
     assert s.next_action(replace(unanswered, busy=frozenset({"close"})), 30_000).cut  # type: ignore[union-attr]
 
@@ -194,29 +195,29 @@ def test_the_drains_end_cuts() -> None:
 def test_only_an_acknowledged_zero_is_zero() -> None:
     drain = Drain(0, 30_000, (A.identity, None), in_flight=None)
     view = replace(v.draining(ready(D, Step(0, A, "reserved")), drain, 0), busy=frozenset({"close"}))
-    assert isinstance(s.next_action(view, 10), s.Wait)
-    assert s.next_action(v.in_flight(view, 0), 10) == s.Stop("D is drained: A should run (reserved)")
+    assert isinstance(s.next_action(view, 10), a.Wait)
+    assert s.next_action(v.in_flight(view, 0), 10) == a.Stop("D is drained: A should run (reserved)")
 
 
 def test_stuck_and_held_by_others_start_nothing() -> None:
     stuck = v.stuck(v.stopping(ready(D, RESERVED_B), 0), "pid 7 is still there", 0)
-    assert s.next_action(stuck, 100) == s.Wait("pid 7 is still there", 2000)
-    assert isinstance(s.next_action(stuck, 2000), s.Stop)
+    assert s.next_action(stuck, 100) == a.Wait("pid 7 is still there", 2000)
+    assert isinstance(s.next_action(stuck, 2000), a.Stop)
     held = v.freed(ChannelView(phase="freeing", step=DEFAULT), "held", "somebody", 0)
     assert held.phase == "blocked"
-    assert s.next_action(held, 10) == s.Wait("somebody", 1000)
-    assert isinstance(s.next_action(held, 1000), s.Look)
-    assert isinstance(s.next_action(v.enter_step(held, NOTHING, None, TIMING), 10), s.Rest)
+    assert s.next_action(held, 10) == a.Wait("somebody", 1000)
+    assert isinstance(s.next_action(held, 1000), a.Look)
+    assert isinstance(s.next_action(v.enter_step(held, NOTHING, None, TIMING), 10), a.Rest)
 
 
 def test_memory_held_by_nobody_is_said_and_started_upon() -> None:
     view = v.checked(v.freed(ChannelView(phase="freeing", step=DEFAULT), "2 GB stay in use", "", 0), D)
-    assert s.next_action(view, 0) == s.Start(D, False, "", "D should run (default); 2 GB stay in use")
+    assert s.next_action(view, 0) == a.Start(D, False, "", "D should run (default); 2 GB stay in use")
 
 
 def test_held_by_hand() -> None:
     view = v.discard(replace(ready(D), held=True), "by hand")
-    assert isinstance(s.next_action(view, 0), s.Stop)
+    assert isinstance(s.next_action(view, 0), a.Stop)
     machine = Machine(view).run()
     assert machine.view.phase == "off"
     assert machine.view.process is None
@@ -280,11 +281,11 @@ def test_a_wait_is_never_shorter_than_announced() -> None:
     """Until the announced instant the answer stays: so the task need not look in between."""
     for view, now in itertools.product(VIEWS, (0, 1000, 31_000, 700_000)):
         action = s.next_action(view, now)
-        if not isinstance(action, s.Wait):
+        if not isinstance(action, a.Wait):
             continue
         ends = action.until if action.until is not None else now + 10**9
         if ends > now + 1:
-            assert isinstance(s.next_action(view, ends - 1), s.Wait), (view, now, action)
+            assert isinstance(s.next_action(view, ends - 1), a.Wait), (view, now, action)
 
 
 def test_every_action_says_why() -> None:
