@@ -17,6 +17,10 @@ from agent.files import write_private
 
 log = logging.getLogger(__name__)
 DRIFT = 50e-6  # of a quartz, a second: how fast an old measurement loses worth
+SKEW_LIMIT_SECONDS = (
+    30.0  # of the wall clock: beyond it certificates and logs are in danger (the controller's limit, too)
+)
+JUMP_MS = 1000  # what is less is the measurement's inaccuracy, not a clock that was set
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -60,6 +64,14 @@ class NodeClock:
         """The node's own wall clock."""
         return self._wall_ns() // 1_000_000
 
+    def wall_offset_ms(self) -> int:
+        """Changes when somebody sets the wall clock, and else not."""
+        return self.wall_ms() - self.boottime_ms()
+
+    def skew_seconds(self) -> float | None:
+        """By how much the wall clock is ahead of the controller's; None while that was not measured."""
+        return None if self._anchor is None else (self.wall_ms() - self.now_ms()) / 1000
+
     def at_boottime(self, boottime_ns: int) -> int:
         """Node time when CLOCK_BOOTTIME stands at `boottime_ns`."""
         if self._anchor is None:
@@ -73,26 +85,29 @@ class NodeClock:
         said = self._anchor
         return {"controller_ms": said.controller_ms, "boottime_ms": said.boottime_ms, "boot_id": said.boot_id}
 
-    def measure(self, controller_ms: int, asked_ns: int) -> bool:
+    def measure(self, controller_ms: int, asked_ns: int) -> int | None:
         """Takes an answer that has just come in to what was asked at `asked_ns` (CLOCK_BOOTTIME).
 
-        The round trip halved is the answer's age. A slow one is passed over while the last measurement, aged, is
-        better. True when it was taken.
+        The round trip halved is the answer's age. A slow one is passed over while the last measurement, aged, is better
+        and the two can both be true (else the controller's clock was set). By how many ms node time has moved; None
+        where the answer was passed over.
         """
         now_ns = self.boottime_ns()
         trip_ms = (now_ns - asked_ns) / 1e6
         if trip_ms < 0:
-            return False
+            return None
         error = trip_ms / 2
         now_ms = now_ns // 1_000_000
-        if self._anchor and error > self._anchor.error_ms + (now_ms - self._anchor.boottime_ms) * DRIFT + 1:
-            return False
         moved = controller_ms + round(error) - self.now_ms()
+        if self._anchor:
+            before = self._anchor.error_ms + (now_ms - self._anchor.boottime_ms) * DRIFT + 1
+            if before < error and abs(moved) <= error + before:
+                return None
         self._anchor = Anchor(controller_ms + round(error), now_ms, error, self.boot_id)
-        if abs(moved) > 1000:
+        if abs(moved) > JUMP_MS:
             log.warning("node time moved by_ms=%s round_trip_ms=%.1f", moved, trip_ms)
         self._save()
-        return True
+        return moved
 
     def _saved(self) -> Anchor | None:
         if self._path is None:

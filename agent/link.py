@@ -65,7 +65,9 @@ class Link:
         self._turn, self._hint = 0, ""  # which of several controllers is dialled next; where one said the leader is
         self._call: Any = None  # of the newest stream, while it is there
         self._bridge: asyncio.Task[None] | None = None  # a second stream, made with a renewed certificate
-        self.on_clock: Callable[[], None] = lambda: None  # node time has been measured anew
+        self.on_clock: Callable[[int], None] = lambda _moved: (
+            None
+        )  # node time has been measured anew, and moved by so many ms
         self.on_away: Callable[[], None] = lambda: None  # the controller is not reached any more
         self._commands: set[asyncio.Task[None]] = set()
 
@@ -198,6 +200,7 @@ class Link:
             match message.WhichOneof("body"):
                 case "plan":
                     self.up.say(plan_answer=await self.down.plan(message.plan))
+                    self.up.time_due()  # perhaps the plan is another because the controller's clock was set
                 case "keys":
                     self.down.keys(message.keys)
                 case "directory":
@@ -207,8 +210,9 @@ class Link:
                     self._commands.add(task)
                     task.add_done_callback(self._commands.discard)
                 case "time_reply":
-                    if self._clock.measure(message.time_reply.controller_ms, message.time_reply.boottime_ns):
-                        self.on_clock()
+                    said = message.time_reply
+                    if (moved := self._clock.measure(said.controller_ms, said.boottime_ns)) is not None:
+                        self.on_clock(moved)
                 case "received":
                     await self.up.received(list(message.received.ids))
                 case "trust":

@@ -78,6 +78,10 @@ class Liveness:
         finally:
             await self._leave()
 
+    def clock_moved(self) -> None:
+        """Node time was corrected: for how long the engine has been silent is counted from now on."""
+        self._signs, self._well_at, self.traffic.answered_at = Signs(self._now()), 0, 0
+
     async def _look(self) -> None:
         process, running = self.task.process, self.task.view.process
         if process is None or running is None or running.ready_at is None or self.task.view.phase != "ready":
@@ -95,15 +99,16 @@ class Liveness:
         if ended and self._probe is not None:
             answer, why = self._probe.result()
             said, self._probe = why or said, None
+        now = self._now()
         verdict = judge(
             self._signs,
             Look(
-                at=self._now(),
+                at=now,
                 health=health,
                 said=said,
                 busy=busy,
                 in_flight=self.task.door.in_flight(self.task.name),
-                answered_at=self.traffic.answered_at,
+                answered_at=min(self.traffic.answered_at, now),
                 failed_in_a_row=self.traffic.failed_in_a_row,
                 probe=answer,
                 probing=self._probe is not None,

@@ -17,7 +17,7 @@ from typing import Any
 from agent import control
 from agent.ahead import ReadAhead
 from agent.channels import ChannelTask
-from agent.clock import NodeClock
+from agent.clock import JUMP_MS, SKEW_LIMIT_SECONDS, NodeClock
 from agent.core.alive import Limits
 from agent.figures import Figures
 from agent.files import write_private
@@ -77,7 +77,7 @@ class Agent:
         self.spool = Spool(state.folder / "spool.jsonl")
         shipper = LogShipper({name: r.logs for name, r in self.runtimes.items()})
         self.link: Link = Link(self.node, state, self.clock, self.spool, shipper)
-        self.link.on_clock = lambda: self.gateways.set_clock(self.clock.anchor())
+        self.link.on_clock = self._on_clock
         self.link.on_away = lambda: self.gateways.directory_ages(self.clock.now_ms())
         self._stopped = asyncio.Event()
 
@@ -137,6 +137,14 @@ class Agent:
             on_event=lambda fields: self.link.up.event(fleet_pb2.Event(**fields)),
         )
 
+    def _on_clock(self, moved: int) -> None:
+        """Node time has been measured anew."""
+        if abs(moved) >= JUMP_MS:
+            for name, task in self.channels.items():
+                task.clock_moved(moved)
+                self.liveness[name].clock_moved()
+        self.gateways.set_clock(self.clock.anchor())
+
     def _on_status(self, fields: dict[str, Any]) -> None:
         self.figures.status(fields)
         self.link.up.status_changed()
@@ -175,6 +183,8 @@ class Agent:
             "connected": self.link.connected,
             "trouble": self.link.trouble,
             "clock_measured": self.clock.measured,
+            "clock_skew_seconds": self.clock.skew_seconds(),
+            "clock_skew_limit_seconds": SKEW_LIMIT_SECONDS,
             "plan": {"epoch": held.epoch, "generation": held.generation} if held else None,
             "unsent": len(self.spool),
             "channels": [task.status() for task in self.channels.values()],
@@ -190,8 +200,9 @@ class Agent:
         while True:
             self.gateways.set_figures(self.figures.text(self.node.gpus))
             said = self._status()
-            if {**said, "at_ms": 0} != shown:
-                shown = {**said, "at_ms": 0}
+            lasting = {**said, "at_ms": 0, "clock_skew_seconds": 0}
+            if lasting != shown:
+                shown = lasting
                 try:
                     write_private(self._state.folder / "status.json", json.dumps(said).encode(), sync=False)
                 except OSError as err:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from importlib.metadata import version
 from typing import Any, Protocol
 
-from agent.clock import NodeClock
+from agent.clock import JUMP_MS, NodeClock
 from agent.core.types import Seconds
 from agent.downlink import Downlink
 from agent.spool import Item, Spool
@@ -23,6 +23,7 @@ VERSION = version("slotserve")
 CONTRACT = 1
 COALESCE_SECONDS = 0.05
 TIME_SECONDS = 60.0
+WALL_LOOK_SECONDS = 2.0
 USAGE_ROWS = 500  # a message
 Make = Callable[[], fleet_pb2.AgentMessage | None]
 Outbox = asyncio.Queue[Make]
@@ -67,6 +68,10 @@ class Uplink:
         """The models on disk are different."""
         self.put(self._inventory)
 
+    def time_due(self) -> None:
+        """The controller is asked for the time."""
+        self.put(self._time_request)
+
     def load_result(self, result: fleet_pb2.LoadResult) -> None:
         """A load has ended; kept until the controller has it."""
         self._report([Item(result.id, "load_result", result.SerializeToString())])
@@ -100,7 +105,7 @@ class Uplink:
         """What is to be written on a new stream, from now on: everything is stated anew."""
         out: Outbox = asyncio.Queue()
         self._out = out
-        self.put(self._time_request)
+        self.time_due()
         if self._node.hello() != self._greeted:  # it came to know more in between
             self.put(self._hello)
         self._status_due.set()
@@ -155,13 +160,18 @@ class Uplink:
                 self.say(status=status)
 
     async def ask_time(self) -> None:
-        """Until cancelled: asks what time it is, so that node time follows the controller's."""
+        """Until cancelled: asks what time it is, so that node time follows the controller's, and that the controller knows
+        by how much this machine's clock is off; at once where somebody has set that."""
+        loop = asyncio.get_running_loop()
         for _ in range(2):  # the connection is cold at the first request
             await asyncio.sleep(0.3)
-            self.put(self._time_request)
+            self.time_due()
+        asked, offset = loop.time(), self._clock.wall_offset_ms()
         while True:
-            await asyncio.sleep(TIME_SECONDS)
-            self.put(self._time_request)
+            await asyncio.sleep(WALL_LOOK_SECONDS)
+            if loop.time() - asked >= TIME_SECONDS or abs(self._clock.wall_offset_ms() - offset) >= JUMP_MS:
+                asked, offset = loop.time(), self._clock.wall_offset_ms()
+                self.time_due()
 
     def send_results(self) -> None:
         """Answers to commands; one that was written twice changes nothing."""

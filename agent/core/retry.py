@@ -46,6 +46,16 @@ class Settled:
     tell_recovery: bool = False
 
 
+def moved(failures: Mapping[str, Failure], by: Millis) -> Mapping[str, Failure]:
+    """Node time was corrected by so many ms: how long ago a failure was stays as it was."""
+    return {f.identity: replace(f, since=f.since + by, last=f.last + by) for f in failures.values()}
+
+
+def not_ahead(failures: Mapping[str, Failure], now: Millis) -> Mapping[str, Failure]:
+    """Records of a clock that was ahead: what has failed has failed by now, and is not waited for longer than for that."""
+    return {f.identity: replace(f, since=min(f.since, now), last=min(f.last, now)) for f in failures.values()}
+
+
 def interval(count: int, timing: Timing) -> Seconds:
     """Seconds to the next try after the `count`th failure of an episode."""
     if count < 1:

@@ -77,8 +77,30 @@ def enter_step(view: ChannelView, step: Step | None, next_step_at: Millis | None
     return replace(view, step=step, next_step_at=next_step_at, timing=timing, failures=failures)
 
 
+def clock_moved(view: ChannelView, by: Millis) -> ChannelView:
+    """Node time was corrected by so many ms (the controller's clock was set, or this node began with a wrong one): what
+    has begun has lasted as long as before. The timetable's instants are the new time's already."""
+    process, drain = view.process, view.drain
+    if process is not None:
+        ready_at = None if process.ready_at is None else process.ready_at + by
+        process = replace(process, started_at=process.started_at + by, ready_at=ready_at)
+    if drain is not None:
+        drain = replace(drain, since=drain.since + by, deadline=drain.deadline + by)
+    return replace(
+        view,
+        phase_since=view.phase_since + by,
+        process=process,
+        drain=drain,
+        stop_since=None if view.stop_since is None else view.stop_since + by,
+        failures=retry.moved(view.failures, by),
+        blocked_since=view.blocked_since + by if view.blocked_since else 0,
+        again_at=view.again_at + by,
+    )
+
+
 def adopted(view: ChannelView, process: Running, now: Millis) -> ChannelView:
     """An engine that ran before this agent started."""
+    process = replace(process, started_at=min(process.started_at, now))  # else its clock was ahead then
     event: Event = "adopted_loading" if process.ready_at is None else "adopted_ready"
     return _move(replace(view, process=process, again_at=now, blocked_since=0), event, now)
 

@@ -140,11 +140,15 @@ def test_node_time_is_the_controllers_with_the_trip_halved() -> None:
     assert clock.anchor() is None
     asked = world.boot_ms * 1_000_000
     world.pass_ms(20)
-    assert clock.measure(5_000_000, asked)
+    assert clock.skew_seconds() is None
+    assert clock.measure(5_000_000, asked) == 5_000_010 - world.wall_ms
     assert clock.now_ms() == 5_000_010
     world.pass_ms(1000)
+    before, skew = clock.wall_offset_ms(), clock.skew_seconds()
     world.wall_ms -= 3_600_000  # stepped
     assert clock.now_ms() == 5_001_010
+    assert clock.wall_offset_ms() == before - 3_600_000
+    assert clock.skew_seconds() == pytest.approx((skew or 0) - 3600)
 
 
 def test_a_measurement_survives_a_restart_but_no_reboot(tmp_path: Path) -> None:
@@ -164,11 +168,24 @@ def test_a_slow_answer_does_not_replace_a_good_one() -> None:
     clock.measure(5_000_000, world.boot_ms * 1_000_000)
     asked = world.boot_ms * 1_000_000
     world.pass_ms(4000)
-    assert not clock.measure(5_000_000, asked)
+    assert clock.measure(5_000_000, asked) is None
     assert clock.now_ms() == 5_004_000
-    assert not clock.measure(9_000_000, (world.boot_ms + 1) * 1_000_000), "an answer from the future is none"
+    future = (world.boot_ms + 1) * 1_000_000
+    assert clock.measure(9_000_000, future) is None, "an answer from the future is none"
     world.pass_ms(3_600_000)
-    assert clock.measure(9_000_000, world.boot_ms * 1_000_000)
+    assert clock.measure(9_000_000, world.boot_ms * 1_000_000) is not None
+
+
+@pytest.mark.parametrize("by", [3_600_000, -3_600_000])
+def test_a_slow_answer_that_cannot_be_true_with_the_last_one_counts(by: int) -> None:
+    """The controller's clock was set: waiting for an answer as quick as the last one may take for ever."""
+    world = World()
+    clock = world.clock()
+    clock.measure(50_000_000, world.boot_ms * 1_000_000)
+    asked = world.boot_ms * 1_000_000
+    world.pass_ms(4000)
+    assert clock.measure(50_002_000 + by, asked) == by
+    assert clock.now_ms() == 50_004_000 + by
 
 
 @given(st.integers(0, 10**7), st.integers(0, 2000), st.integers(-(10**9), 10**9))
