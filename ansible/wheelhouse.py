@@ -5,9 +5,9 @@
 
 FOLDER (default: ansible/wheelhouse) then holds
 
-    release.json           {"version", "release", "python", "arch", "source"}; `release` names the folder on the hosts
-    controller.tar         wheels of slotserve[controller]
-    agent.tar              wheels of slotserve[agent]
+    release.json           {"version", "release", "python", "arch", "source", "pip"}; `release` names the folder on the hosts
+    controller.tar         wheels of slotserve[controller], and of pip
+    agent.tar              wheels of slotserve[agent], and of pip
 
 Run on a machine with pip and a registry (or a mirror that pip is set up for); it may be another than the one that runs
 the plays. Prints `unchanged` where the folder holds this already. The same source and the same wheels give the same
@@ -45,7 +45,7 @@ def main() -> int:
     manifest = given.folder / "release.json"
     if manifest.exists():
         have = json.loads(manifest.read_text())
-        if {k: have.get(k) for k in wanted} == wanted:
+        if {k: have.get(k) for k in wanted} == wanted and "pip" in have:
             print(f"unchanged {have['release']}")
             return 0
     given.folder.mkdir(parents=True, exist_ok=True)
@@ -54,12 +54,15 @@ def main() -> int:
         digests = []
         for component in COMPONENTS:
             wheels = Path(scratch) / component
-            download(f"slotserve[{component}] @ {ours.as_uri()}", wheels, given.python, given.arch)
+            download(wheels, given.python, given.arch, f"slotserve[{component}] @ {ours.as_uri()}", "pip")
             digests += [f"{component}/{p.name} {file_digest(p)}" for p in sorted(wheels.iterdir())]
             pack(wheels, given.folder / f"{component}.tar")
+            (installer,) = (p.name for p in wheels.glob("pip-*.whl"))
     version = ours.name.split("-")[1]
     release = f"{version}-{hashlib.sha256(chr(10).join(digests).encode()).hexdigest()[:8]}"
-    manifest.write_text(json.dumps({"version": version, "release": release, **wanted}, indent=2) + "\n")
+    manifest.write_text(
+        json.dumps({"version": version, "release": release, "pip": installer, **wanted}, indent=2) + "\n"
+    )
     print(f"made {release} in {given.folder}")
     return 0
 
@@ -78,12 +81,12 @@ def build(source: Path, scratch: Path) -> Path:
     return wheel.resolve()
 
 
-def download(what: str, folder: Path, python: str, arch: str) -> None:
-    """Wheels alone: nothing can be compiled on the hosts. `what` names what is wanted, with where ours is."""
+def download(folder: Path, python: str, arch: str, *wanted: str) -> None:
+    """Wheels alone: nothing can be compiled on the hosts."""
     platforms = [f"--platform=manylinux_{glibc}_{arch}" for glibc in GLIBC]
     platforms += [f"--platform={old}_{arch}" for old in ("manylinux2014", "manylinux2010", "manylinux1")]
     pip("download", "--only-binary=:all:", "--python-version", python, "--implementation", "cp", *platforms, "--dest",
-        folder, what)  # fmt: skip
+        folder, *wanted)  # fmt: skip
 
 
 def pip(*words: str | Path) -> None:
