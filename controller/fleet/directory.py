@@ -13,22 +13,21 @@ import hashlib
 import heapq
 import logging
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from sqlalchemy import select
 
-from controller.fleet.live import Live, LiveNode
+from controller.fleet.live import Live
+from controller.fleet.places import Row, places_of
 from controller.fleet.sessions import Session, Sessions, message
 from controller.store.session import Store, waits
 from controller.store.tables import Node
 from protos import fleet_pb2, types_pb2
 
 log = logging.getLogger(__name__)
-OPEN, SHUT, WAITING, NEXT = range(4)  # kinds of places: ready for everybody; reserved; not ready; to come
-MOST = (8, 32, 4, 4)  # of each kind, of one model
+MOST = (8, 32, 4, 4)  # of each kind of places (controller/fleet/places.py), of one model
 MOST_PLACES = 1000
 SLICE = 500  # places that are looked at in one go
-MOST_NEXT, MOST_WINDOWS = 3, 8  # a channel's stretches to come; reservations of one stretch
 PAUSE_SECONDS, PAUSE_PER_NODE_SECONDS = 0.25, 0.005
 BATCH, BATCH_SECONDS = 20, 0.01  # nodes that are told at once
 KEEP_SECONDS = 15.0  # an agent that has closed its stream restarts or dials again; one that fell silent is out at once
@@ -42,37 +41,20 @@ class Plans(Protocol):
     def plan_for(self, node_name: str) -> tuple[int, int, bytes, Any] | None: ...
 
 
-class Row(NamedTuple):
-    """A place, and what it is chosen by."""
-
-    place: fleet_pb2.Place
-    ready: bool
-    start: int
-    end: int
-    windows: tuple[tuple[int, int], ...]
-
-    def kind(self, now: int) -> int:
-        if self.start > now:
-            return NEXT
-        if not self.ready:
-            return WAITING
-        return SHUT if any(start <= now < end for start, end in self.windows) else OPEN
-
-
 class Book:
     """The places of all nodes, and the best of each model."""
 
     def __init__(self) -> None:
         self._by_model: dict[str, dict[str, list[Row]]] = {}  # then by node
         self._models_of: dict[str, set[str]] = {}
-        self._best: dict[str, list[fleet_pb2.Place]] = {}
+        self._best: dict[str, list[Row]] = {}
         self._stale: set[str] = set()
 
     def put(self, node: str, rows: Iterable[Row]) -> None:
         """All places of a node."""
         fresh: dict[str, list[Row]] = {}
         for row in rows:
-            fresh.setdefault(row.place.model, []).append(row)
+            fresh.setdefault(row.model, []).append(row)
         for model in self._models_of.get(node, set()) | fresh.keys():
             nodes = self._by_model.setdefault(model, {})
             if nodes.get(node) == fresh.get(model):
@@ -92,7 +74,7 @@ class Book:
         stale, self._stale = sorted(self._stale), set()
         for model in stale:
             await self._choose(model, now)
-        chosen: list[fleet_pb2.Place] = []
+        chosen: list[Row] = []
         depth = 0
         while len(chosen) < MOST_PLACES:
             layer = [best[depth] for _, best in sorted(self._best.items()) if len(best) > depth]
@@ -100,7 +82,8 @@ class Book:
                 break
             chosen += layer[: MOST_PLACES - len(chosen)]
             depth += 1
-        return fleet_pb2.Directory(places=chosen, members=members).SerializeToString(deterministic=True)
+        places = [row.message() for row in chosen]
+        return fleet_pb2.Directory(places=places, members=members).SerializeToString(deterministic=True)
 
     async def _choose(self, model: str, now: int) -> None:
         """In slices of a few milliseconds: thousands of channels may have the model."""
@@ -111,7 +94,7 @@ class Book:
                 kinds[row.kind(now)].append(row)
             kinds = [heapq.nsmallest(MOST[kind], rows, _order) for kind, rows in enumerate(kinds)]
             await asyncio.sleep(0)
-        best = [row.place for rows in kinds for row in rows]
+        best = [row for rows in kinds for row in rows]
         if best:
             self._best[model] = best
         else:
@@ -121,91 +104,7 @@ class Book:
 
 def _order(row: Row) -> tuple[object, ...]:
     """What comes first, comes first; then what takes relays, and has the model longest."""
-    place = row.place
-    return (0 if row.ready else row.start, not place.relay_address, -(row.end or 1 << 62), place.node, place.channel)
-
-
-def places_of(node: str, said: LiveNode, plan: types_pb2.Plan, now: int) -> list[Row]:
-    """Where a node's channels have which model: what answers now, what is about to, what the plan has next."""
-    found: list[Row] = []
-    url = said.gateway_urls[0] if said.gateway_urls else ""
-    for channel in plan.channels:
-        windows = {s.access.reservation_id: s.access for s in channel.steps if s.HasField("access")}
-        launches = {launch.identity: launch for launch in channel.launches}
-
-        def row(
-            model: str,
-            preset: str | None,
-            ready: bool,
-            start: int,
-            end: int,
-            name: str = channel.channel,
-            windows: dict[str, types_pb2.Access] = windows,
-        ) -> Row:
-            met = [w for w in windows.values() if w.ends_at_ms > start and (not end or w.starts_at_ms < end)]
-            met = sorted(met, key=lambda w: w.starts_at_ms)[:MOST_WINDOWS]
-            place = fleet_pb2.Place(
-                node=node,
-                channel=name,
-                gateway_url=url,
-                relay_address=said.relay_address,
-                model=model,
-                preset=preset,
-                ready=ready,
-                from_ms=start,
-                until_ms=end,
-                access=[
-                    types_pb2.Access(
-                        kind=w.kind,
-                        holder_id=w.holder_id,
-                        participant_ids=sorted(w.participant_ids),
-                        starts_at_ms=w.starts_at_ms,
-                        ends_at_ms=w.ends_at_ms,
-                    )
-                    for w in met
-                ],
-            )
-            return Row(place, ready, start, end, tuple((w.starts_at_ms, w.ends_at_ms) for w in met))
-
-        spans = _spans(channel.steps)
-        now_at = max((n for n, span in enumerate(spans) if span.at <= now), default=0)
-        _, until, wanted, offered = spans[now_at] if spans else Span(now, 0, "", now)
-        live = said.channels.get(channel.channel)
-        runs = live.running if live is not None and live.phase == "ready" and live.running_model else ""
-        if live is not None and runs:
-            found.append(row(live.running_model or "", live.running_preset, True, live.phase_since, until))
-        if wanted and wanted != runs:
-            launch = launches[wanted]
-            found.append(row(launch.model, _preset(launch), False, offered, until))
-        for span in [s for s in spans[now_at + 1 :] if s.target][:MOST_NEXT]:
-            launch = launches[span.target]
-            found.append(row(launch.model, _preset(launch), False, span.offered, span.until))
-    return found
-
-
-class Span(NamedTuple):
-    """A stretch with one target. `until` 0: not known; `target` "": nothing. `offered`: where it is loaded for a booking to
-    come, nobody is told of the seconds for which it may be ready before."""
-
-    at: int
-    until: int
-    target: str
-    offered: int
-
-
-def _spans(steps: Iterable[types_pb2.Step]) -> list[Span]:
-    spans: list[Span] = []
-    for step in steps:
-        if spans and spans[-1].target == step.target:
-            continue
-        if spans:
-            spans[-1] = spans[-1]._replace(until=step.at_ms)
-        spans.append(Span(step.at_ms, 0, step.target, max(step.at_ms, step.prepares_for_ms)))
-    return spans
-
-
-def _preset(launch: types_pb2.Launch) -> str | None:
-    return launch.preset if launch.HasField("preset") else None
+    return (0 if row.ready else row.start, not row.relay_address, -(row.end or 1 << 62), row.node, row.channel)
 
 
 def members(store: Store) -> bytes:

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from controller.fleet import directory, service
-from controller.fleet.directory import MOST_PLACES, Book, Row, places_of
+from controller.fleet.directory import MOST_PLACES, Book
 from controller.fleet.live import LiveChannel, LiveNode
+from controller.fleet.places import Row, places_of
 from controller.store.tables import Node
 from protos import fleet_pb2, types_pb2
 from tests.fleet_parts import Controller, FakeNode, linked, plan_bytes, step, until
@@ -52,8 +53,7 @@ def told(said: LiveNode, *steps: types_pb2.Step) -> list[tuple[str, bool, int, i
     """(model, ready, from, until, reservations), minutes from now."""
     found = places_of("n1", said, plan(*steps), NOW)
     return [
-        (r.place.model, r.ready, (r.start - NOW) // MIN, (r.end - NOW) // MIN if r.end else 0, len(r.windows))
-        for r in found
+        (r.model, r.ready, (r.start - NOW) // MIN, (r.end - NOW) // MIN if r.end else 0, len(r.windows)) for r in found
     ]
 
 
@@ -98,15 +98,14 @@ def test_places_of_a_node(said: LiveNode, steps: list[types_pb2.Step], places: l
 
 def test_nobody_is_named() -> None:
     (row,) = places_of("n1", runs("a"), plan(at(-5, "a", "reserved", access=access(-5, 60))), NOW)
-    assert b"Maya" not in row.place.SerializeToString()
-    assert list(row.place.access[0].participant_ids) == ["u-a", "u-z"]
-    assert (row.place.gateway_url, row.place.relay_address) == ("http://n1:8710", "n1:8711")
+    place = row.message()
+    assert b"Maya" not in place.SerializeToString()
+    assert list(place.access[0].participant_ids) == ["u-a", "u-z"]
+    assert (place.gateway_url, place.relay_address) == ("http://n1:8710", "n1:8711")
 
 
 def row(node: str, model: str = "m", ready: bool = True, start: int = -1, relay: str = "r:1") -> Row:
-    begin = NOW + start * MIN
-    place = fleet_pb2.Place(node=node, channel="c", model=model, ready=ready, from_ms=begin, relay_address=relay)
-    return Row(place, ready, begin, 0, ())
+    return Row(node, "c", "", relay, model, None, ready, NOW + start * MIN, 0, ())
 
 
 def content(book: Book) -> list[fleet_pb2.Place]:
