@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shutil
+import ssl
 import subprocess
 import sys
 import tarfile
@@ -17,11 +18,13 @@ from typing import Any
 
 import httpx
 
-from tests.hosts.lab import FOLDER, Host, Lab
+from tests.hosts.lab import FOLDER, NET, Host, Lab
 from tests.parts import ROOT, wait_until
 
 BIN = Path(sys.executable).parent
 PROGRAM = "bin/llama-server"
+TINY, SMALL = "tiny", "SmolLM2-135M-Instruct.Q4_1"
+INSIDE = f"{NET}.0/25"  # who may reach SlotServe's ports
 SHORT = {
     "tick_seconds": 1,
     "switch_buffer_seconds": 1,
@@ -47,9 +50,14 @@ class Fleet:
 
     def __init__(self, lab: Lab, folder: Path, archive: Path) -> None:
         self.lab, self.folder = lab, folder
+        self.certificate, self.certificate_key = certificate(folder, lab.hosts[-1].address)
         self.controller, *self.nodes = lab.hosts
         self.checkout = checkout(folder / "this")
-        self.next = checkout(folder / "next", later=True)
+        self._next = checkout(folder / "next", later=True)
+        # Its release is gathered beside everything else.
+        self._gathering = subprocess.Popen(
+            [sys.executable, self._next / "ansible/wheelhouse.py"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+        )
         self.inventory = folder / "hosts.yml"
         self.inventory.write_text(json.dumps(self._inventory(archive), indent=1))
         self.env = {
@@ -66,13 +74,34 @@ class Fleet:
     def _inventory(self, archive: Path) -> dict[str, Any]:
         address = {h.name: {"ansible_host": h.address} for h in self.lab.hosts}
         channel = {"name": "main", "gpus": [], "model_folders": ["/srv/models"], "engines": ["llama.cpp"]}
+        settings = {"scan_seconds": 1, "gateway_relay": True}
+        # One node has several gateway processes, the other a certificate, and figures at an address of their own.
+        address["h2"] |= {"slotserve_agent_settings": {**settings, "gateway_workers": 2}}
+        address["h3"] |= {
+            "slotserve_agent_gateway_tls_certificate": str(self.certificate),
+            "slotserve_agent_gateway_tls_key": str(self.certificate_key),
+            "slotserve_agent_metrics_address": "0.0.0.0:8711",
+            "slotserve_agent_metrics_sources": [f"{self.controller.address}/32"],
+            "slotserve_try_validate_certs": False,
+        }
         return {
-            "slotserve_controller": {"hosts": {"h1": address["h1"]}},
+            "slotserve_controller": {
+                "hosts": {"h1": address["h1"]},
+                "vars": {
+                    "slotserve_controller_console_sources": [INSIDE],
+                    "slotserve_controller_fleet_sources": [INSIDE],
+                    "slotserve_controller_prometheus": True,
+                    "slotserve_controller_prometheus_key_file": "/etc/slotserve/credentials/admin_api_key",
+                    "slotserve_controller_grafana_dashboards": "/var/lib/grafana/dashboards",
+                },
+            },
             "slotserve_nodes": {
                 "hosts": {h.name: address[h.name] for h in self.nodes},
                 "vars": {
                     "slotserve_agent_channels": [channel],
-                    "slotserve_agent_settings": {"scan_seconds": 1},
+                    "slotserve_agent_settings": settings,
+                    "slotserve_agent_gateway_sources": [INSIDE],
+                    "slotserve_agent_relay_port": 8712,
                     "slotserve_engine_llamacpp_source": "archive",
                     "slotserve_engine_llamacpp_archive": str(archive),
                     "slotserve_engine_llamacpp_program": PROGRAM,
@@ -85,6 +114,7 @@ class Fleet:
                     "ansible_ssh_common_args": "-o UserKnownHostsFile=/dev/null -F /dev/null",
                     "ansible_python_interpreter": "/usr/bin/python3",
                     "slotserve_common_require_ntp": False,  # containers have their host's clock
+                    "slotserve_common_firewall": True,
                     "slotserve_controller_settings": SHORT,
                 }
             },
@@ -96,6 +126,16 @@ class Fleet:
         program.write_text(f'#!/bin/sh\ncp {self.inventory} "$1"\n')
         program.chmod(0o755)
         return program
+
+    @property
+    def next(self) -> Path:
+        """A checkout of the next version, gathered."""
+        assert self._gathering.wait(600) == 0
+        return self._next
+
+    def end(self) -> None:
+        self._gathering.terminate()
+        self._gathering.wait()
 
     # --- plays ------------------------------------------------------------------------------------------------------
 
@@ -188,20 +228,27 @@ class Fleet:
     def release(self, host: Host, component: str = "agent") -> str:
         return os.readlink(host.root / f"opt/slotserve/{component}/current")
 
-    def ask(self, host: Host, tokens: int = 8, key: str = "") -> httpx.Response:
+    def gateway(self, host: Host) -> tuple[str, ssl.SSLContext]:
+        """A gateway's URL, and who is believed that it is the one."""
+        scheme = "https" if host.name == "h3" else "http"
+        return f"{scheme}://{host.address}:8710", ssl.create_default_context(cafile=str(self.certificate))
+
+    def ask(self, host: Host, tokens: int = 8, path: str = "/channels/main", model: str = "auto") -> httpx.Response:
         """A completion through the node's gateway."""
-        body = {"model": "auto", "max_tokens": tokens, "messages": [{"role": "user", "content": "Say hello."}]}
+        url, trust = self.gateway(host)
+        body = {"model": model, "max_tokens": tokens, "messages": [{"role": "user", "content": "Say hello."}]}
         return httpx.post(
-            f"http://{host.address}:8710/channels/main/v1/chat/completions", json=body, timeout=60,
-            headers={"Authorization": f"Bearer {key or self.key}"},
+            f"{url}{path}/v1/chat/completions", json=body, timeout=60, verify=trust,
+            headers={"Authorization": f"Bearer {self.key}"},
         )  # fmt: skip
 
 
 @contextlib.contextmanager
 def rolled_out(folder: Path, archive: Path, models: Sequence[Path], hosts: int = 3) -> Iterator[Fleet]:
     """Hosts with models on the nodes, and nothing of SlotServe yet."""
-    with Lab(hosts) as lab:
+    with Lab(hosts) as lab, contextlib.ExitStack() as ends:
         fleet = Fleet(lab, folder, archive)
+        ends.callback(fleet.end)
         for host in fleet.nodes:
             target = host.root / "srv/models"
             target.mkdir(parents=True, exist_ok=True)
@@ -233,6 +280,18 @@ def checkout(folder: Path, *, later: bool = False) -> Path:
     kept.mkdir(parents=True, exist_ok=True)
     (folder / "ansible/wheelhouse").symlink_to(kept)
     return folder
+
+
+def certificate(folder: Path, address: str) -> tuple[Path, Path]:
+    """A certificate for an address, which vouches for itself, and its key."""
+    paths = folder / "gateway.crt", folder / "gateway.key"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
+         "-subj", "/CN=gateway", "-addext", f"subjectAltName=IP:{address}", "-out", str(paths[0]),
+         "-keyout", str(paths[1])],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    return paths
 
 
 def engine_archive(program: Path, libraries: Sequence[Path]) -> Path:

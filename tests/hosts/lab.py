@@ -27,10 +27,11 @@ from pathlib import Path
 FOLDER = Path(os.environ.get("SLOTSERVE_HOSTS_DIR", "/var/tmp/slotserve-hosts"))
 KEEP = bool(os.environ.get("SLOTSERVE_HOSTS_KEEP"))
 BRIDGE, NET = "slotlab0", "10.213.77"
+OUTSIDE = f"{NET}.200"  # another address of this machine, for whoever is to be kept out
 SUITE = "bookworm"
 PACKAGES = (
     *("systemd", "systemd-sysv", "dbus", "openssh-server", "iproute2", "procps", "ca-certificates", "openssl", "curl"),
-    *("python3", "python3-apt", "python3-venv", "libgomp1", "libstdc++6", "nginx-light", "nftables", "postgresql"),
+    *("python3", "python3-apt", "libgomp1", "libstdc++6", "nginx-light", "nftables", "postgresql"),
 )
 # What a fresh Debian starts by itself and nobody needs here; the roles start what they want.
 ASLEEP = (
@@ -245,7 +246,8 @@ class Lab:
         if not self.key.exists():
             _do("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(self.key))
         _do("ip", "link", "add", BRIDGE, "type", "bridge")
-        _do("ip", "addr", "add", f"{NET}.1/24", "dev", BRIDGE)
+        for address in (f"{NET}.1", OUTSIDE):
+            _do("ip", "addr", "add", f"{address}/24", "dev", BRIDGE)
         _do("ip", "link", "set", BRIDGE, "up")
         try:
             for host in self.hosts:

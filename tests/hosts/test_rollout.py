@@ -5,30 +5,29 @@ One story: each test goes on where the one before has ended (`make test-hosts`; 
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
-import threading
+import socket
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import grpc
 import httpx
 import pytest
+import yaml
 
 from agent.enrolment import enrol, read_join
 from agent.errors import EnrolmentFailed
 from agent.state import State
 from controller.fleet.ca import CertificateAuthority
-from protos import fleet_pb2, fleet_pb2_grpc
 from tests.fleet_parts import join_string
-from tests.hosts.fleet import Fleet, PlayFailed, rfc3339
-from tests.hosts.lab import Host
+from tests.hosts.certificates import knock, with_expired_certificate
+from tests.hosts.fleet import SMALL, TINY, Fleet, PlayFailed, rfc3339
+from tests.hosts.lab import NET, OUTSIDE, Host
+from tests.hosts.load import Load, loaded
 from tests.parts import ROOT, wait_until
 
 pytestmark = [pytest.mark.hosts, pytest.mark.slow, pytest.mark.timeout(1800)]
-TINY, SMALL = "tiny", "SmolLM2-135M-Instruct.Q4_1"
 EXPOSURE = {"slotserve-controller": 1.5, "slotserve-gateway": 1.7, "slotserve-agent": 2.6}
 
 
@@ -48,7 +47,7 @@ def test_what_is_in_the_way_is_told_before_anything_is_changed(fleet: Fleet) -> 
     words = told.value.output
     assert "Nothing has been changed on h2" in words
     assert "the GPU driver does not answer (nvidia-smi" in words
-    assert "MB are free in /opt; 900000000 are needed" in words
+    assert "MB are free in /opt/slotserve; 900000000 are needed" in words
     assert not (fleet.nodes[0].root / "etc/slotserve").exists()
 
 
@@ -83,14 +82,60 @@ def test_the_services_are_shut_in(fleet: Fleet) -> None:
 
 
 def test_a_booking_is_served_by_a_real_model_on_each_node(fleet: Fleet) -> None:
-    for host in fleet.nodes:
-        booked = fleet.book(host.name, SMALL, 3600)
-        fleet.ready(host.name, SMALL)
+    for host, model in zip(fleet.nodes, (SMALL, TINY), strict=True):
+        booked = fleet.book(host.name, model, 7200)
+        fleet.ready(host.name, model)
         answer = fleet.ask(host)
         assert answer.status_code == 200, answer.text
-        assert answer.headers["X-SlotServe-Model"] == SMALL
+        assert answer.headers["X-SlotServe-Model"] == model
         assert answer.json()["choices"][0]["message"]["content"].strip()
         assert booked["status"] == "approved"
+
+
+def test_a_gateway_passes_on_what_another_node_serves(fleet: Fleet) -> None:
+    def passed_on() -> bool:
+        answer = fleet.ask(fleet.nodes[0], path="", model=TINY)
+        return answer.status_code == 200 and answer.headers["X-SlotServe-Model"] == TINY
+
+    wait_until(passed_on, 30, "h2 passes on to h3", every=0.5)
+
+
+def test_only_those_inside_reach_the_ports(fleet: Fleet) -> None:
+    """SlotServe's ports are for the networks that the inventory names; other ports are none of its business."""
+    h1, h2, h3 = (h.address for h in fleet.lab.hosts)
+    guarded = [(h1, 443), (h1, 80), (h1, 8701), (h1, 8702), (h2, 8710), (h2, 8712), (h3, 8710), (h3, 8712)]
+    assert [place for place in guarded if not reached(place)] == []
+    assert [place for place in (*guarded, (h3, 8711)) if reached(place, OUTSIDE, 0.5)] == []
+    assert not reached((h3, 8711), seconds=0.5), "figures are for the controller's host alone"
+    assert fleet.controller.sh(f"curl -sf http://{h3}:8711/metrics | grep -c slotserve_").stdout.strip() != "0"
+    assert reached((h1, 22), OUTSIDE)
+
+
+def reached(place: tuple[str, int], come_from: str = f"{NET}.1", seconds: float = 5) -> bool:
+    try:
+        socket.create_connection(place, seconds, (come_from, 0)).close()
+        return True
+    except TimeoutError:
+        return False
+
+
+def test_what_prometheus_is_to_ask_answers(fleet: Fleet) -> None:
+    etc = fleet.controller.root / "etc/prometheus"
+    jobs = {j["job_name"]: j for j in yaml.safe_load((etc / "slotserve-scrape.yml").read_text())["scrape_configs"]}
+    asked = 0
+    for name, job in jobs.items():
+        words = ["curl", "-sSf", "--max-time", "10"]
+        if "authorization" in job:
+            words += ["-H", f"Authorization: Bearer {fleet.key}"]
+        for group in job["static_configs"]:
+            scheme = group.get("labels", {}).get("__scheme__", job.get("scheme", "http"))
+            for target in group["targets"]:
+                figures = fleet.controller.run(*words, f"{scheme}://{target}/metrics").stdout
+                assert "slotserve_" in figures, f"{name} {target}"
+                asked += 1
+    assert asked == 3
+    assert yaml.safe_load((etc / "rules/slotserve.yml").read_text())["groups"]
+    assert json.loads((fleet.controller.root / "var/lib/grafana/dashboards/slotserve.json").read_text())["panels"]
 
 
 def test_stolen_tokens_and_foreign_certificates_open_nothing(fleet: Fleet, tmp_path: Path) -> None:
@@ -114,16 +159,6 @@ def test_stolen_tokens_and_foreign_certificates_open_nothing(fleet: Fleet, tmp_p
     assert fleet.node("h2")["online"]
 
 
-def knock(address: str, ca: bytes, key: bytes, certificate: bytes, node: str) -> grpc.StatusCode:
-    """What the fleet's port says to who comes with this certificate and calls itself `node`."""
-    hello = fleet_pb2.Hello(node=node, contract=1, version="0.1.0")
-    with grpc.secure_channel(address, grpc.ssl_channel_credentials(ca, key, certificate)) as channel:
-        call = fleet_pb2_grpc.FleetStub(channel).Connect(iter([fleet_pb2.AgentMessage(hello=hello)]), timeout=10)
-        with pytest.raises(grpc.RpcError) as refused:
-            next(call)
-    return refused.value.code()
-
-
 def test_an_engine_keeps_its_files_while_the_agent_is_restarted(fleet: Fleet) -> None:
     host = fleet.nodes[0]
     engine = fleet.engine(host)
@@ -142,54 +177,10 @@ def test_an_engine_keeps_its_files_while_the_agent_is_restarted(fleet: Fleet) ->
     assert host.run("systemctl", "show", "--property=MainPID", "--value", "slotserve-agent").stdout != before
 
 
-class Load:
-    """Steady streams from a node, one after the other, and whatever goes wrong with them."""
-
-    def __init__(self, fleet: Fleet, host: Host, tokens: int) -> None:
-        self.fleet, self.host, self.tokens = fleet, host, tokens
-        self.streams, self.problems = 0, list[str]()
-        self._end = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-
-    def __enter__(self) -> Load:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._end.set()
-        self._thread.join(120)
-
-    def _run(self) -> None:
-        body = {"model": "auto", "stream": True, "max_tokens": self.tokens, "ignore_eos": True,
-                "messages": [{"role": "user", "content": "Count to a hundred."}]}  # fmt: skip
-        url = f"http://{self.host.address}:8710/channels/main/v1/chat/completions"
-        while not self._end.is_set():
-            try:
-                with httpx.stream(
-                    "POST", url, json=body, timeout=60, headers={"Authorization": f"Bearer {self.fleet.key}"}
-                ) as answer:
-                    text = "".join(answer.iter_text())
-                if answer.status_code != 200 or "data: [DONE]" not in text or '"error"' in text:
-                    self.problems.append(f"{answer.status_code} {text[-300:]}")
-            except httpx.HTTPError as err:
-                self.problems.append(repr(err))
-            self.streams += 1
-            self._end.wait(0.5)  # the machine has more to do
-
-
-@contextlib.contextmanager
-def loaded(fleet: Fleet) -> Iterator[list[Load]]:
-    """Short streams from every node all the time, and from one of them long ones that span the gateways' change."""
-    with contextlib.ExitStack() as stack:
-        yield [
-            stack.enter_context(Load(fleet, h, tokens))
-            for h, tokens in zip((*fleet.nodes, fleet.nodes[0]), (4, 4, 300), strict=True)
-        ]
-
-
 def test_an_upgrade_drops_no_stream_and_refuses_nobody(fleet: Fleet) -> None:
     engines = {h.name: fleet.engine(h) for h in fleet.nodes}
     releases = {h.name: fleet.release(h) for h in fleet.nodes}
+    processes = {h.name: gateways(h) for h in fleet.nodes}
     with loaded(fleet) as load:
         done = fleet.play("upgrade.yml", checkout=fleet.next)
     assert {h: done[h]["failed"] for h in done} == dict.fromkeys(done, 0)
@@ -202,7 +193,7 @@ def test_an_upgrade_drops_no_stream_and_refuses_nobody(fleet: Fleet) -> None:
         shown = fleet.node(host.name)
         assert shown["online"]
         assert fleet.release(host).removeprefix("releases/").startswith(shown["version"])
-        wait_until(lambda h=host: gateways(h) == 1, 60, "the old gateway has ended", every=0.5)
+        wait_until(lambda h=host: gateways(h) == processes[h.name], 60, "the old gateway has ended", every=0.5)
     newest = json.loads((fleet.next / "ansible/wheelhouse/release.json").read_text())["version"]
     assert fleet.node("h2")["version"] == newest
 
@@ -223,6 +214,24 @@ def test_a_rollback_goes_back_as_quietly(fleet: Fleet) -> None:
     wait_until(
         lambda: {fleet.node(h.name)["version"] for h in fleet.nodes} == {wanted}, 30, "both are of the release before"
     )
+
+
+def test_a_backup_is_put_back_while_the_nodes_go_on(fleet: Fleet) -> None:
+    engine = fleet.engine(fleet.nodes[0])
+    kept = fleet.book("h2", TINY, 600, start_in=86400)
+    fleet.controller.run("slotserve-backup", "kept")
+    fleet.api("POST", f"/reservations/{kept['id']}/cancel", {"reason": "test"})
+    lost = fleet.book("h3", TINY, 600, start_in=86400)
+    with pytest.raises(PlayFailed) as told:
+        fleet.play("restore.yml", "-e", "slotserve_controller_restore_file=/var/backups/slotserve/none.slotserve")
+    assert "Nothing has been changed: /var/backups/slotserve/none.slotserve is not on h1." in told.value.output
+    with Load(fleet, fleet.nodes[0], 8) as load:
+        fleet.play("restore.yml", "-e", "slotserve_controller_restore_file=/var/backups/slotserve/kept.slotserve")
+        wait_until(lambda: online(fleet, "h2") and online(fleet, "h3"), 60, "both nodes are back", every=0.5)
+    assert load.problems == []
+    assert fleet.engine(fleet.nodes[0]) == engine
+    assert fleet.api("GET", f"/reservations/{kept['id']}")["status"] == "approved"
+    assert lost["id"] not in {r["id"] for r in fleet.api("GET", "/reservations?channel=h3/main")["items"]}
 
 
 def test_a_node_that_is_rebooted_in_a_booking_comes_back_to_it(fleet: Fleet) -> None:
@@ -288,42 +297,6 @@ def reported(fleet: Fleet) -> int:
         f"print(db.execute('SELECT count(*) FROM loads WHERE model = ? AND ok', ['{TINY}']).fetchone()[0])"
     )
     return int(fleet.controller.run("/opt/slotserve/controller/current/venv/bin/python", "-c", program).stdout)
-
-
-# Run on the controller's host: a certificate for h3's next key that has run out already.
-SHORT_LIVED = """
-import datetime, json, sys
-from pathlib import Path
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography import x509
-from controller.fleet.ca import CertificateAuthority
-said = json.load(sys.stdin)
-ca = CertificateAuthority(Path("/var/lib/slotserve/ca"), client_life=datetime.timedelta(seconds=-said["ago"]))
-key = ec.generate_private_key(ec.SECP256R1())
-csr = x509.CertificateSigningRequestBuilder().subject_name(x509.Name([])).sign(key, hashes.SHA256())
-old = x509.load_pem_x509_certificate(said["certificate"].encode())
-(enrolment,) = old.subject.get_attributes_for_oid(x509.oid.NameOID.SERIAL_NUMBER)
-pem = ca.sign_csr(csr.public_bytes(serialization.Encoding.PEM).decode(), "h3", enrolment.value).pem
-private = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-end = x509.load_pem_x509_certificate(pem.encode()).not_valid_after_utc.timestamp() * 1000
-print(json.dumps({**said["identity"], "key": private.decode(), "certificate": pem, "ends_at": round(end), "renew_at": round(end) - 60000}))
-"""
-
-
-def with_expired_certificate(fleet: Fleet, host: Host, ago: int) -> None:
-    """Has the node been off while its certificate ran out, `ago` seconds before now."""
-    host.run("systemctl", "stop", "slotserve-agent")
-    file = host.root / "var/lib/slotserve-agent/identity.json"
-    identity = json.loads(file.read_text())
-    (fleet.controller.root / "root/short.py").write_text(SHORT_LIVED)
-    said = json.dumps({"ago": ago, "identity": identity, "certificate": identity["certificate"]})
-    (fleet.controller.root / "root/said.json").write_text(said)
-    made = fleet.controller.sh(
-        "/opt/slotserve/controller/current/venv/bin/python /root/short.py < /root/said.json && rm /root/short.py /root/said.json"
-    ).stdout
-    file.write_text(made)  # the file keeps its owner
-    host.run("systemctl", "start", "slotserve-agent")
 
 
 def test_a_certificate_that_ran_out_while_the_node_was_off(fleet: Fleet) -> None:
