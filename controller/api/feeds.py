@@ -8,22 +8,17 @@ from typing import Any, Literal
 
 from flask import Response, request
 from pydantic import Field
-from sqlalchemy import Text, cast, or_, select
 from sqlalchemy.orm import Session
 
-from controller import ical, shapes
+from controller import calendars
 from controller.api.route import Body, Call, Page, Route, cursor, listed, place
 from controller.context import Context
 from controller.errors import Conflict, Invalid, NotFound, TooMany
-from controller.rights import Actor, Owned
+from controller.rights import Owned
 from controller.store import audit, channels, links, users
-from controller.store.tables import Reservation, SecretLink, User
+from controller.store.tables import SecretLink, User
 from controller.throttle import Rate, Throttle
 from controller.times import text_of
-
-DAY_MS = 86_400_000
-PAST_DAYS = 30
-MOST = 2000
 
 
 class NewFeed(Body):
@@ -101,7 +96,7 @@ def serve(ctx: Context, secret: str) -> Response:
             wrong.failed(address)
             raise NotFound("there is no such feed: it was revoked, or the address is incomplete")
         link, user = found
-        body = _calendar(ctx, session, link, user, now)
+        body = calendars.of_link(ctx, session, link, user, now)
     if links.stale(link, now):
         with ctx.store.write() as session:
             links.used(session, link.id, now)
@@ -111,53 +106,6 @@ def serve(ctx: Context, secret: str) -> Response:
     answer.set_etag(hashlib.sha256(body).hexdigest()[:32])
     answer.make_conditional(request)
     return answer
-
-
-def _calendar(ctx: Context, session: Session, link: SecretLink, user: User, now: int) -> bytes:
-    actor = Actor(user.id, user.name, user.role, "feed")
-    start = now - now % DAY_MS - PAST_DAYS * DAY_MS
-    query = select(Reservation).where(Reservation.ends_at > start)
-    if link.channel_id is not None:
-        query = query.where(Reservation.channel_id == link.channel_id)
-    else:
-        named = cast(Reservation.participants, Text).like(f'%"{user.id}"%')
-        query = query.where(or_(Reservation.holder_id == user.id, named))
-    rows = list(session.scalars(query.order_by(Reservation.starts_at, Reservation.id).limit(MOST)))
-    names = users.names(session, shapes.people_of(rows))
-    places = channels.places(session, {r.channel_id for r in rows} | ({link.channel_id} if link.channel_id else set()))
-    entries = [_entry(ctx, r, places[r.channel_id][0], names, actor, now) for r in rows]
-    name = places[link.channel_id][0] if link.channel_id else link.name or f"SlotServe, {user.name}"
-    return ical.calendar(name, entries)
-
-
-def _entry(ctx: Context, row: Reservation, channel: str, names: dict[str, str], actor: Actor, now: int) -> ical.Entry:
-    seen = shapes.reservation(row, channel, names, actor, ctx.settings.show_holders, now)
-    what = "Maintenance" if row.maintenance else "exclusive" if row.kind == "exclusive" else _target(row)
-    who = "" if seen["mine"] or row.maintenance else seen["holder"] or "Reserved"
-    lines = [
-        f"{channel}, {seen['status'].replace('_', ' ')}",
-        f"Holder: {seen['holder']}" if seen["holder"] and not seen["mine"] else "",
-        f"With: {', '.join(n for n in seen['participant_names'] if n)}" if seen["participant_names"] else "",
-        seen["note"] or "",
-    ]
-    ended = row.ended_at if row.status == "ended_early" and row.ended_at else row.ends_at
-    return ical.Entry(
-        id=row.id,
-        version=row.version,
-        status=seen["status"],
-        start=row.starts_at,
-        end=min(row.ends_at, ended),
-        created_at=row.created_at,
-        changed_at=max(row.created_at, row.approved_at or 0, row.ended_at or 0),
-        summary=f"{who}: {what}" if who else what,
-        description="\n".join(line for line in lines if line),
-        location=channel,
-        url=f"{ctx.settings.public_url}/bookings/{row.id}" if ctx.settings.public_url else "",
-    )
-
-
-def _target(row: Reservation) -> str:
-    return f"{row.model}:{row.preset}" if row.preset else str(row.model)
 
 
 def _shape(row: SecretLink, names: dict[str, str], where: dict[str, Any]) -> dict[str, Any]:

@@ -81,6 +81,21 @@ def test_participants_have_it_in_their_calendar(w: World) -> None:
     assert events(w, feed(w, "tom")) == {}
 
 
+def test_a_feed_speaks_the_language_of_its_person(w: World) -> None:
+    w.good("PATCH", f"/users/{w.ids['noor']}", {"locale": "zh_Hans"}, "noor")
+    w.good("PATCH", "/channels/n1/b", {"policy": {"approval": "always"}})
+    running = w.book(0, HOUR, kind="exclusive", participants=["noor", "tom"])
+    waiting = w.book(HOUR, 2 * HOUR, "noor", "n1/b", participants=["maya"])
+    found = events(w, feed(w, "noor"))
+    card, model = (found[f"{b['id']}@slotserve"] for b in (running, waiting))
+    assert card["SUMMARY"] == "maya：整卡"
+    assert str(card["DESCRIPTION"]).splitlines() == ["n1/a，已批准", "预约人：maya", "参与者：noor, tom"]
+    assert model["SUMMARY"] == "small"
+    assert str(model["DESCRIPTION"]).splitlines() == ["n1/b，等待审批", "参与者：maya"]
+    english = events(w, feed(w, "maya"))[f"{waiting['id']}@slotserve"]
+    assert str(english["DESCRIPTION"]).splitlines() == ["n1/b, waiting for approval", "Holder: noor", "With: maya"]
+
+
 @pytest.mark.parametrize("show", ["users", "admins"])
 def test_a_channels_feed_shows_what_its_person_may_see(tmp_path: Any, show: str, database_url: str) -> None:
     w = make(tmp_path, database_url, show_holders=show)

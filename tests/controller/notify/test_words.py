@@ -31,7 +31,8 @@ FACTS: dict[str, Any] = {
 
 
 def marked() -> set[str]:
-    found = {m[1] for path in NOTIFY.glob("*.py") for m in extract_from_file("python", path, {"N_": None})}
+    files = [*NOTIFY.glob("*.py"), NOTIFY.parent / "calendars.py"]
+    found = {m[1] for path in files for m in extract_from_file("python", path, {"N_": None})}
     return {str(m) for m in found} | set(CATEGORIES.values())
 
 
