@@ -6,17 +6,13 @@ closed behind the answer, and the client sends the rest again.
 
 from __future__ import annotations
 
-import asyncio
 import logging
-import re
-import select
-import socket
-import struct
 from typing import TYPE_CHECKING, Any
 
 import httptools
 
-from agent.gateway import relay, request
+from agent.gateway import known_head, relay, request
+from agent.gateway.client_line import ClientLine
 from agent.gateway.errors import Refusal, answer, bad_request
 from agent.gateway.exchange import Exchange
 
@@ -27,18 +23,13 @@ log = logging.getLogger(__name__)
 WRITE_BUFFER = 64 * 1024
 HEAD_SECONDS = 30.0  # from a head's first byte to its last
 IDLE_SECONDS = 90.0  # between two requests
-UNREAD_SECONDS = 600.0  # for a client that takes nothing of what waits for it
-LINGER_SECONDS = 2.0  # for a client that still sends while its answer says "close"
-LEARNT_BYTES = 4096  # of a head that is known again
-_LENGTH = re.compile(rb"\r\n[Cc]ontent-[Ll]ength: ([0-9]{1,15})\r\n")
 
 
-class ClientConnection(asyncio.Protocol):
+class ClientConnection(ClientLine):
     """The server side of one TCP or Unix connection."""
 
     __slots__ = (
         "_body_only",
-        "_deaf",
         "_head_begun",
         "_head_size",
         "_headers",
@@ -48,7 +39,6 @@ class ClientConnection(asyncio.Protocol):
         "_parsed",
         "_parser",
         "_served",
-        "_unread",
         "_url",
         "exchange",
         "for_metrics",
@@ -57,20 +47,18 @@ class ClientConnection(asyncio.Protocol):
         "last_read",
         "paused",
         "raw",
-        "transport",
     )
 
     def __init__(self, gateway: Gateway, for_metrics: bool = False, for_relay: bool = False) -> None:
+        super().__init__(gateway.loop)
         self.gateway = gateway
         self.for_metrics = for_metrics
         self.for_relay = for_relay  # another node's gateway is at the other end
-        self.transport: Any = None
         self.exchange: Exchange | None = None
         self.paused = False  # the client reads more slowly than the engine writes
         self.raw: Exchange | None = None  # a WebSocket: whatever comes is its
         self.last_read = 0.0
         self._parser = httptools.HttpRequestParser(self)
-        self._deaf = False  # whatever comes is dropped
         self._in_head = False
         self._body_only = False  # the parser was begun anew behind a head (see _go_on_without_upgrade)
         self._head_begun = 0.0
@@ -79,9 +67,8 @@ class ClientConnection(asyncio.Protocol):
         self._url = b""
         self._parsed: tuple[request.RequestHead, int] | None = None  # the first of the piece at hand, and its lines
         self._served = False  # a request before
-        self._known: tuple[bytes, bytes, request.RequestHead] | None = None  # before and behind its length's digits
+        self._known: known_head.KnownHead | None = None
         self._left = 0  # of the body of a request with a known head
-        self._unread = (0, 0.0)  # bytes that waited for the client at an earlier look, and when it was
 
     # what asyncio calls
 
@@ -89,7 +76,7 @@ class ClientConnection(asyncio.Protocol):
         self.transport = transport
         if self.for_relay and (why := relay.refusal(transport, self.gateway.members)):
             log.warning("relay refused: %s peer=%s", why, transport.get_extra_info("peername"))
-            self._deaf = True
+            self.deaf = True
             transport.abort()
             return
         transport.set_write_buffer_limits(high=WRITE_BUFFER)
@@ -97,7 +84,7 @@ class ClientConnection(asyncio.Protocol):
         self.gateway.connections.add(self)
 
     def data_received(self, data: bytes) -> None:
-        if self._deaf:
+        if self.deaf:
             return
         self.last_read = self.gateway.loop.time()
         if self.raw is not None:
@@ -128,15 +115,15 @@ class ClientConnection(asyncio.Protocol):
         else:
             if self.exchange is None and self._head_size > request.HEAD_LIMIT:
                 self._refuse(_TOO_LONG)
-            elif learn and self._parsed is not None:
-                self._learn(data, *self._parsed)
+            elif learn and self._parsed is not None and not self.deaf and not self.for_relay:
+                self._known = known_head.learn(data, *self._parsed) or self._known
 
     def eof_received(self) -> None:
         """The client has closed its side: it is gone, as every proxy takes it."""
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.gateway.connections.discard(self)
-        self._deaf = True
+        self.deaf = True
         if self.exchange is not None:
             self.exchange.client_gone()
 
@@ -156,7 +143,7 @@ class ClientConnection(asyncio.Protocol):
         if self._body_only:
             return
         if self.exchange is not None:
-            self._deaf = True
+            self.deaf = True
             self.exchange.last_of_connection()
             return
         self._in_head = True
@@ -172,7 +159,7 @@ class ClientConnection(asyncio.Protocol):
             self._headers.append((name, value))
 
     def on_headers_complete(self) -> None:
-        if self._deaf or not self._in_head:
+        if self.deaf or not self._in_head:
             return
         self._in_head = False
         parser = self._parser
@@ -192,18 +179,18 @@ class ClientConnection(asyncio.Protocol):
         if self.for_relay:
             self.exchange.id = head.believe() or self.exchange.id
         if refusal is not None:
-            self._deaf = True
+            self.deaf = True
             self.exchange.refuse(refusal, close=True)
         else:
             self.exchange.begin()
 
     def on_body(self, data: bytes) -> None:
-        if not self._deaf and self.exchange is not None:
+        if not self.deaf and self.exchange is not None:
             self.exchange.body(data)
 
     def on_message_complete(self) -> None:
         exchange = self.exchange
-        if self._deaf or exchange is None or (self._parser.should_upgrade() and exchange.head.has_body):
+        if self.deaf or exchange is None or (self._parser.should_upgrade() and exchange.head.has_body):
             return
         self._body_only = False
         exchange.body_complete()
@@ -217,53 +204,17 @@ class ClientConnection(asyncio.Protocol):
         self._served = True
         if self.transport is None or self.transport.is_closing():
             return
-        if close or self._deaf or self.gateway.refusing:
-            self.close(linger=unread or self._deaf)
+        if close or self.deaf or self.gateway.refusing:
+            self.close(linger=unread or self.deaf)
         else:
             self.last_read = self.gateway.loop.time()
             self.resume_reading()
 
-    def close(self, linger: bool = False) -> None:
-        """Closes behind what is still to be written; with `linger` reads on for a while, so that no reset overtakes it."""
-        self._deaf = True
-        if not linger:
-            self.transport.close()
-            return
-        self.resume_reading()
-        if self.transport.can_write_eof():
-            self.transport.write_eof()
-        self.gateway.loop.call_later(LINGER_SECONDS, self.transport.close)
-
-    def reset(self) -> None:
-        """Ends the connection so that the client cannot take what it has for the whole."""
-        self._deaf = True
-        if self.transport.is_closing():
-            return
-        peer = self.transport.get_extra_info("socket")
-        if peer is not None and peer.family != socket.AF_UNIX:
-            peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        self.transport.abort()
-
-    def pause_reading(self) -> None:
-        if self.transport.is_reading():
-            self.transport.pause_reading()
-
-    def resume_reading(self) -> None:
-        if not self.transport.is_closing() and not self.transport.is_reading():
-            self.transport.resume_reading()
-
     def check_idle(self, now: float) -> None:
         """Closes a connection whose client is waited for too long (never one that waits for us)."""
-        waiting = self.transport.get_write_buffer_size()
-        if not waiting or waiting != self._unread[0]:
-            self._unread = waiting, now
-        elif now - self._unread[1] > UNREAD_SECONDS:
-            log.warning("client takes nothing, given up on bytes=%s seconds=%d", waiting, now - self._unread[1])
-            self.transport.abort()
+        if self.given_up(now) or self.transport.is_closing():
             return
-        if self.transport.is_closing():
-            return
-        if not self.transport.is_reading() and self._has_gone():
+        if not self.transport.is_reading() and self.has_gone():
             self.transport.abort()
         elif self.exchange is not None:
             self.exchange.check_client(now)
@@ -279,50 +230,36 @@ class ClientConnection(asyncio.Protocol):
 
     # below: how it is done
 
-    def _learn(self, data: bytes, head: request.RequestHead, lines: int) -> None:
-        """Clients send the same head again and again but for the body's length: the bytes before and behind its digits
-        are kept, with what the parser has made of them."""
-        end = data.find(b"\r\n\r\n") + 4
-        if not 4 <= end <= LEARNT_BYTES or self._deaf or head.length is None or not head.keep_alive or self.for_relay:
-            return
-        found = _LENGTH.search(data, 0, end)
-        if found and head.route and head.route.kind == "engine" and data.count(b"\n", 0, end) == lines:
-            self._known = data[: found.start(1)], data[found.end(1) : end], head
-
     def _is_known(self, data: bytes) -> bool:
         """Whether a known head begins here, which goes the short way: the parser, which stands between two requests,
         would make the same of the same bytes."""
         assert self._known is not None
-        before, behind, head = self._known
-        if not data.startswith(before):
+        body_at = self._known.match(data)
+        if body_at is None:
             return False
-        at = len(before)
-        end = data.find(b"\r", at, at + 16)
-        digits = data[at:end]
-        if not digits.isdigit() or not data.startswith(behind, end):
-            return False
-        head.length = self._left = int(digits)
+        head = self._known.head
+        self._left = head.length or 0
         try:
             self.exchange = Exchange(self, head)
             self.exchange.begin()
         except Exception:  # noqa: BLE001 as the parser's callbacks: said, and answered
             self._failed()
-        self._known_goes_on(data[end + len(behind) :])
+        self._known_goes_on(data[body_at:])
         return True
 
     def _known_goes_on(self, data: bytes) -> None:
         """The body behind a known head."""
         left, exchange = self._left, self.exchange
         self._left = max(0, left - len(data))
-        if exchange is not None and not self._deaf:
+        if exchange is not None and not self.deaf:
             try:
                 if data and left:
                     exchange.body(data if len(data) <= left else data[:left])
-                if not self._left and not self._deaf:
+                if not self._left and not self.deaf:
                     exchange.body_complete()
             except Exception:  # noqa: BLE001 likewise
                 self._failed()
-        if len(data) > left and not self._deaf:
+        if len(data) > left and not self.deaf:
             self._feed(data[left:])
 
     def _failed(self) -> None:
@@ -333,17 +270,10 @@ class ClientConnection(asyncio.Protocol):
         else:
             self._refuse(failed)
 
-    def _has_gone(self) -> bool:
-        """Whether the client has closed behind what is not read yet, for the engine takes no more of its body."""
-        peer = self.transport.get_extra_info("socket")
-        poll = select.poll()
-        poll.register(peer.fileno(), select.POLLRDHUP)
-        return bool(poll.poll(0))
-
     def _refuse(self, refusal: Refusal) -> None:
-        if self._deaf:
+        if self.deaf:
             return  # it has had its last answer; what follows in the same piece is for nobody
-        self._deaf = True
+        self.deaf = True
         if self.exchange is not None:
             self.exchange.broken_request(refusal)
             return
@@ -356,7 +286,7 @@ class ClientConnection(asyncio.Protocol):
         """The client offered another protocol and is answered in this one; the parser, which has stopped behind the
         head, is begun anew with a head that says only how the body is framed."""
         exchange = self.exchange
-        if self._deaf:
+        if self.deaf:
             return
         if exchange is None:  # answered already
             self._parser = httptools.HttpRequestParser(self)
@@ -370,11 +300,11 @@ class ClientConnection(asyncio.Protocol):
                 exchange.from_client(rest)
             return
         if head.method == b"CONNECT" or exchange.request_complete:
-            self._deaf = True
+            self.deaf = True
             return
         if not head.has_body:
             exchange.body_complete()
-            self._deaf = True
+            self.deaf = True
             return
         self._body_only = True
         self._parser = httptools.HttpRequestParser(self)

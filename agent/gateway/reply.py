@@ -62,7 +62,7 @@ class Reply:
 
     def __init__(self, connection: ClientConnection, head: RequestHead) -> None:
         gateway = connection.gateway
-        self.connection = connection
+        self.connection: ClientConnection = connection
         self.gateway = gateway
         self.head = head
         self.id: str = gateway.next_id()

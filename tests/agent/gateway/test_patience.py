@@ -8,7 +8,8 @@ import json
 import pytest
 
 from agent.gateway.access_log import AccessLog
-from agent.gateway.connection import HEAD_SECONDS, IDLE_SECONDS, UNREAD_SECONDS
+from agent.gateway.client_line import UNREAD_SECONDS
+from agent.gateway.connection import HEAD_SECONDS, IDLE_SECONDS
 from agent.gateway.exchange import BODY_RATE, BODY_SECONDS, REFUSED_SECONDS
 from tests.fakes.gateway_rig import Rig, chat, read_answer, request, run
 from tests.fakes.stub_engine import SSE_HEAD, Seen, silent
@@ -121,7 +122,7 @@ def test_client_that_takes_nothing_of_its_answer() -> None:
         after(rig, UNREAD_SECONDS + 1)
         assert rig.gateway.running.in_flight["main"] == 1, "it has read since"
         after(rig, 2 * UNREAD_SECONDS + 2)
-        await asyncio.wait_for(seen.gone.wait(), 5)
+        await asyncio.wait_for(seen.gone.wait(), 20)
         writer.transport.abort()
         await rig.drained()
 
@@ -135,7 +136,7 @@ def test_connection_without_requests_is_closed() -> None:
         after(rig, IDLE_SECONDS - 1)
         assert rig.gateway.connections
         after(rig, IDLE_SECONDS + 1)
-        assert await asyncio.wait_for(reader.read(), 5) == b""
+        assert await asyncio.wait_for(reader.read(), 20) == b""
         writer.close()
 
     run(test)
