@@ -1,8 +1,8 @@
 """GPUs through NVML, loaded when first asked for and tolerant: no driver means no GPUs and a reason, never an error.
 
-A driver that comes up later than the agent is noticed, for a failed start is tried again. A card that is lost (it has
-fallen off the bus) does not hide the others. Identified by UUID: indices differ between tools. Every call may block for
-as long as the driver does, so the loop calls `aside`.
+A driver that comes up later than the agent is noticed, for a failed start is tried again. A card that cannot be asked
+does not hide the others. Identified by UUID: indices differ between tools. Every call may block for as long as the driver
+does, so the loop calls `aside`.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from functools import partial
 from typing import Any, TypeVar
 
 from agent.runtime.aside import Aside
+from agent.runtime.nvml import COMPUTE, GRAPHICS, MIG, Nvml, text
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 RETRY_SECONDS = 1.0
-COMPUTE, GRAPHICS = "nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetGraphicsRunningProcesses"
 LOST_SECONDS = 30.0  # a lost card comes back, if at all, to a driver that was started anew
 
 
@@ -33,8 +33,8 @@ class GpuProcess:
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """Memory 0 = unknown (also where it is shared with the processor); None = unknown. A lost one has its `problem`, and
-    its UUID and name as far as it was seen before."""
+    """Memory 0 = unknown (also where it is shared with the processor); None = unknown. One that cannot be asked has its
+    `problem`, and its UUID and name as far as it was seen before."""
 
     index: int
     uuid: str
@@ -60,6 +60,7 @@ class Gpus:
         self.reason = "not looked at yet"
         self.absent = False  # no NVIDIA library at all: other makes of GPU, or none
         self._known: dict[int, tuple[str, str]] = {}  # UUID and name by index, of cards seen well
+        self._advice: dict[str, str] = {}  # by UUID, for those that cannot be asked
         self._lost_at = 0.0
 
     def inventory(self) -> tuple[Gpu, ...]:
@@ -80,11 +81,13 @@ class Gpus:
             return ""
         if not seen:
             return f"no GPU can be seen ({self.reason})"
-        known = {g.uuid for g in seen if not g.problem}
         lost = {g.uuid: g.problem for g in seen if g.problem}
-        if broken := [f"GPU {n}: {lost[n]}" for n in resolve(names, seen) if n in lost]:
-            return f"{'; '.join(broken)}: the card has to be reset, most often with a restart of the machine"
-        gone = [n for n in resolve(names, seen) if n not in known and not n.startswith("MIG-")]
+        declared = resolve(names, seen)
+        if broken := [f"GPU {n}: {lost[n]}{self._advice.get(n, '')}" for n in declared if n in lost]:
+            return "; ".join(broken)
+        nothing: set[str] = set()
+        there = self._ask(lambda: {uuid for uuid, _ in self._cards(set(declared))}, nothing)
+        gone = [n for n in declared if n not in there]
         return f"GPU {', '.join(gone)} cannot be seen (there are {len(seen)} others)" if gone else ""
 
     def used(self, names: Iterable[str | int]) -> dict[str, int]:
@@ -92,17 +95,12 @@ class Gpus:
         seen = self.inventory()
         wanted = set(resolve(names, seen))
         nothing: dict[str, int] = {}
-        desktop = self._ask(lambda: self._memory_of_desktops(wanted), nothing) if wanted else nothing
-        return {
-            g.uuid: max(0, g.memory_used_bytes - desktop.get(g.uuid, 0))
-            for g in seen
-            if g.uuid in wanted and g.memory_total_bytes
-        }
+        return self._ask(lambda: self._used(wanted, seen), nothing) if wanted else nothing
 
     def processes(self, names: Iterable[str | int]) -> list[GpuProcess]:
         """Compute processes on these GPUs. A desktop (Xorg and what draws on it) is none: models run beside it."""
         wanted = set(self.resolve(names))
-        return self._ask(lambda: self._processes(wanted), []) if wanted else []
+        return self._ask(lambda: self._listed(wanted, COMPUTE), []) if wanted else []
 
     def utilisation(self, names: Iterable[str | int]) -> list[int]:
         """How busy these GPUs are, in percent; those that cannot say are left out."""
@@ -110,15 +108,16 @@ class Gpus:
         nothing: list[int] = []
         return self._ask(lambda: self._utilisation(wanted), nothing) if wanted else nothing
 
+    def _used(self, wanted: set[str], seen: tuple[Gpu, ...]) -> dict[str, int]:
+        memory = {g.uuid: g.memory_used_bytes for g in seen if g.uuid in wanted and g.memory_total_bytes}
+        parts = self._cards({name for name in wanted if name.startswith(MIG)})
+        memory |= dict(self._to.each(parts, lambda c: (c[0], int(self._nvml.nvmlDeviceGetMemoryInfo(c[1]).used))))
+        desktop = self._memory_of_desktops(wanted)
+        return {uuid: max(0, used - desktop.get(uuid, 0)) for uuid, used in memory.items()}
+
     def _utilisation(self, wanted: set[str]) -> list[int]:
-        n, found = self._nvml, []
-        for _, handle in self._cards(wanted):
-            try:
-                found.append(int(n.nvmlDeviceGetUtilizationRates(handle).gpu))
-            except n.NVMLError as err:
-                if _code(err) == n.NVML_ERROR_DRIVER_NOT_LOADED:
-                    raise
-        return found
+        cards = self._cards(wanted)
+        return self._to.each(cards, lambda card: int(self._nvml.nvmlDeviceGetUtilizationRates(card[1]).gpu))
 
     def _inventory(self) -> tuple[Gpu, ...]:
         n = self._nvml
@@ -127,23 +126,25 @@ class Gpus:
             try:
                 found.append(self._card(index))
             except n.NVMLError as err:
-                if _code(err) != n.NVML_ERROR_GPU_IS_LOST:
+                if self._to.of_driver(err):
                     raise
-                lost = True
+                lost = lost or self._to.of_lost_card(err)
                 uuid, name = self._known.get(index, ("", "?"))
+                advice = self._to.advice(err)
+                self._advice[uuid] = f": {advice}" if advice else ""
                 found.append(Gpu(index, uuid, name, 0, 0, None, problem=str(err)))
         self._look_for_lost(lost)
         return tuple(found)
 
     def _card(self, index: int) -> Gpu:
-        n = self._nvml
-        handle = n.nvmlDeviceGetHandleByIndex(index)
-        uuid, name = _text(n.nvmlDeviceGetUUID(handle)), _text(n.nvmlDeviceGetName(handle))
-        memory = self._try(partial(n.nvmlDeviceGetMemoryInfo, handle), None)
-        use = self._try(partial(n.nvmlDeviceGetUtilizationRates, handle), None)
-        heat = self._try(lambda: n.nvmlDeviceGetTemperature(handle, n.NVML_TEMPERATURE_GPU), None)
-        power = self._try(lambda: n.nvmlDeviceGetPowerUsage(handle), None)
-        running = self._running(handle, COMPUTE)
+        n, to = self._nvml, self._to
+        uuid, handle = to.handle(index)
+        name = text(n.nvmlDeviceGetName(handle))
+        memory = to.answer(partial(n.nvmlDeviceGetMemoryInfo, handle), None)
+        use = to.answer(partial(n.nvmlDeviceGetUtilizationRates, handle), None)
+        heat = to.answer(lambda: n.nvmlDeviceGetTemperature(handle, n.NVML_TEMPERATURE_GPU), None)
+        power = to.answer(lambda: n.nvmlDeviceGetPowerUsage(handle), None)
+        running = to.running(handle, COMPUTE)
         self._known[index] = uuid, name
         return Gpu(
             index=index,
@@ -172,26 +173,10 @@ class Gpus:
             self._down(RuntimeError("a GPU is lost; looking for it anew"))
 
     def _cards(self, wanted: set[str]) -> list[tuple[str, Any]]:
-        """UUID and handle of those of these GPUs that are there; a lost one is left out."""
-        n = self._nvml
-        found = []
-        for index in range(n.nvmlDeviceGetCount()):
-            try:
-                handle = n.nvmlDeviceGetHandleByIndex(index)
-                uuid = _text(n.nvmlDeviceGetUUID(handle))
-            except n.NVMLError as err:
-                if _code(err) != n.NVML_ERROR_GPU_IS_LOST:
-                    raise
-                continue
-            if uuid in wanted:
-                found.append((uuid, handle))
-        return found
-
-    def _processes(self, wanted: set[str]) -> list[GpuProcess]:
-        return self._listed(wanted, COMPUTE)
+        return self._to.cards(wanted) if wanted else []
 
     def _memory_of_desktops(self, wanted: set[str]) -> dict[str, int]:
-        computing = {(p.gpu, p.pid) for p in self._processes(wanted)}
+        computing = {(p.gpu, p.pid) for p in self._listed(wanted, COMPUTE)}
         found: dict[str, int] = {}
         for p in self._listed(wanted, GRAPHICS):
             if (p.gpu, p.pid) not in computing:
@@ -199,28 +184,12 @@ class Gpus:
         return found
 
     def _listed(self, wanted: set[str], kind: str) -> list[GpuProcess]:
-        found = []
-        for uuid, handle in self._cards(wanted):
-            try:
-                running = self._running(handle, kind)
-            except self._nvml.NVMLError as err:
-                if _code(err) != self._nvml.NVML_ERROR_GPU_IS_LOST:
-                    raise
-                continue
-            found += [GpuProcess(uuid, int(p.pid), int(p.usedGpuMemory or 0)) for p in running]
-        return found
+        lists = self._to.each(self._cards(wanted), lambda card: (card[0], self._to.running(card[1], kind)))
+        return [GpuProcess(uuid, int(p.pid), int(p.usedGpuMemory or 0)) for uuid, running in lists for p in running]
 
-    def _running(self, handle: Any, kind: str) -> Any:
-        """Processes as the driver lists them; one that is older than the binding knows the second version only."""
-        n = self._nvml
-
-        def ask() -> Any:
-            try:
-                return getattr(n, kind)(handle)
-            except getattr(n, "NVMLLibraryMismatchError", ()):
-                return getattr(n, f"{kind}_v2")(handle)
-
-        return self._try(ask, None) or ()
+    @property
+    def _to(self) -> Nvml:
+        return Nvml(self._nvml)
 
     def _ask(self, question: Callable[[], T], nothing: T) -> T:
         """An answer from the driver, or `nothing`; after an error the driver is started anew at the next look."""
@@ -249,7 +218,7 @@ class Gpus:
         try:
             self._nvml.nvmlInit()
         except self._nvml.NVMLError as err:
-            self.absent = _code(err) == self._nvml.NVML_ERROR_LIBRARY_NOT_FOUND
+            self.absent = err.value == self._nvml.NVML_ERROR_LIBRARY_NOT_FOUND
             self.reason = str(err)
             return False
         self._up, self.reason, self.absent = True, "", False
@@ -263,16 +232,6 @@ class Gpus:
         except self._nvml.NVMLError as why:
             log.debug("GPU driver not shut down error=%s", why)
 
-    def _try(self, question: Callable[[], T], nothing: T) -> T:
-        """For what not every GPU can say. A lost GPU or driver still ends the whole look."""
-        n = self._nvml
-        try:
-            return question()
-        except n.NVMLError as err:
-            if _code(err) in (n.NVML_ERROR_GPU_IS_LOST, n.NVML_ERROR_DRIVER_NOT_LOADED):
-                raise
-            return nothing
-
 
 def resolve(names: Iterable[str | int], seen: tuple[Gpu, ...]) -> tuple[str, ...]:
     """UUIDs for indices, UUIDs and their beginnings; what is unknown stays as it is."""
@@ -283,11 +242,3 @@ def resolve(names: Iterable[str | int], seen: tuple[Gpu, ...]) -> tuple[str, ...
         matches = matches or [g.uuid for g in seen if g.uuid.startswith(text) and not text.isdigit()]
         found.append(matches[0] if len(matches) == 1 else text)
     return tuple(found)
-
-
-def _code(err: Exception) -> int | None:
-    return getattr(err, "value", None)
-
-
-def _text(value: str | bytes) -> str:
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value

@@ -20,7 +20,9 @@ class FakeNvml:
 
     NVMLError = NVMLError
     NVML_TEMPERATURE_GPU = 0
-    NVML_ERROR_LIBRARY_NOT_FOUND, NVML_ERROR_DRIVER_NOT_LOADED, NVML_ERROR_GPU_IS_LOST = 12, 9, 15
+    NVML_ERROR_UNINITIALIZED, NVML_ERROR_NO_PERMISSION, NVML_ERROR_INSUFFICIENT_POWER = 1, 4, 8
+    NVML_ERROR_DRIVER_NOT_LOADED, NVML_ERROR_LIBRARY_NOT_FOUND, NVML_ERROR_LIB_RM_VERSION_MISMATCH = 9, 12, 18
+    NVML_ERROR_GPU_IS_LOST, NVML_ERROR_RESET_REQUIRED = 15, 16
 
     def __init__(self) -> None:
         self.error = self.lost = 0
@@ -29,8 +31,10 @@ class FakeNvml:
         self.running: dict[str, list[tuple[int, int | None]]] = {A: [], B: []}
         self.drawing: dict[str, list[tuple[int, int | None]]] = {A: [], B: []}
         self.silent = False
-        self.gone: set[str] = set()  # lost, while the others go on
+        self.gone: set[str] = set()  # cannot be asked, while the others go on
+        self.gone_how = 15
         self.use: int | None = None
+        self.parts: dict[str, dict[str, int]] = {}  # by card: its MIG devices and what is in use of each
 
     def nvmlInit(self) -> None:
         self.inits += 1
@@ -48,7 +52,7 @@ class FakeNvml:
     def nvmlDeviceGetHandleByIndex(self, index: int) -> str:
         handle = list(self.used)[index]
         if handle in self.gone:
-            raise NVMLError(15)
+            raise NVMLError(self.gone_how)
         return handle
 
     def nvmlDeviceGetUUID(self, handle: str) -> str:
@@ -60,7 +64,24 @@ class FakeNvml:
     def nvmlDeviceGetMemoryInfo(self, handle: str) -> Any:
         if self.silent:
             raise NVMLError(3)
-        return SimpleNamespace(total=24 * GIB, used=self.used[handle])
+        parts = {part: used for of in self.parts.values() for part, used in of.items()}
+        return SimpleNamespace(total=24 * GIB, used=(self.used | parts)[handle])
+
+    def nvmlDeviceGetMigMode(self, handle: str) -> list[int]:
+        if not self.parts:
+            raise NVMLError(3)
+        return [1, 1] if handle in self.parts else [0, 0]
+
+    def nvmlDeviceGetMaxMigDeviceCount(self, handle: str) -> int:
+        return 7
+
+    def nvmlDeviceGetMigDeviceHandleByIndex(self, handle: str, index: int) -> str:
+        if index % 2:  # places are not filled one after another
+            raise NVMLError(6)
+        parts = list(self.parts[handle])
+        if index // 2 >= len(parts):
+            raise NVMLError(6)
+        return parts[index // 2]
 
     def nvmlDeviceGetUtilizationRates(self, handle: str) -> Any:
         if self.use is None:
@@ -76,7 +97,7 @@ class FakeNvml:
         return 123_456
 
     def nvmlDeviceGetComputeRunningProcesses(self, handle: str) -> list[Any]:
-        return [SimpleNamespace(pid=p, usedGpuMemory=m) for p, m in self.running[handle]]
+        return [SimpleNamespace(pid=p, usedGpuMemory=m) for p, m in self.running.get(handle, [])]
 
     def nvmlDeviceGetGraphicsRunningProcesses(self, handle: str) -> list[Any]:
-        return [SimpleNamespace(pid=p, usedGpuMemory=m) for p, m in self.drawing[handle]]
+        return [SimpleNamespace(pid=p, usedGpuMemory=m) for p, m in self.drawing.get(handle, [])]

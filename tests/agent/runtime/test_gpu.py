@@ -58,6 +58,49 @@ def test_a_lost_card_does_not_hide_the_others(nvml: FakeNvml, monkeypatch: pytes
     assert gpus.missing([0]) == ""
 
 
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [(4, "/dev/nvidia"), (8, "power cables"), (16, "has to be reset"), (11, "error 11"), (999, "error 999")],
+)
+def test_whatever_a_card_cannot_be_asked_for_the_others_are_seen(nvml: FakeNvml, code: int, words: str) -> None:
+    gpus = Gpus(nvml)
+    assert gpus.inventory()
+    nvml.gone, nvml.gone_how, nvml.running[B], nvml.use = {A}, code, [(11, GIB)], 5
+    lost, well = gpus.inventory()
+    assert (lost.uuid, bool(lost.problem), well.problem, gpus.reason) == (A, True, "", "")
+    assert words in gpus.missing([A])
+    assert gpus.used([A, B]) == {B: 2 * GIB}
+    assert [p.pid for p in gpus.processes([A, B])] == [11]
+    assert gpus.utilisation([A, B]) == [5]
+    assert nvml.inits == 1, "the driver is well"
+
+
+def test_a_mig_device_is_a_gpu_by_its_uuid(nvml: FakeNvml) -> None:
+    gpus = Gpus(nvml)
+    nvml.parts = {B: {"MIG-one": GIB, "MIG-two": 3 * GIB}}
+    nvml.running["MIG-two"] = [(7, 2 * GIB)]
+    assert [g.uuid for g in gpus.inventory()] == [A, B]
+    assert gpus.missing(["MIG-one", "MIG-two", A]) == ""
+    assert "GPU MIG-three cannot be seen" in gpus.missing(["MIG-three"])
+    assert gpus.used(["MIG-two", A]) == {"MIG-two": 3 * GIB, A: GIB}
+    assert [(p.gpu, p.pid, p.memory_bytes) for p in gpus.processes(["MIG-one", "MIG-two"])] == [("MIG-two", 7, 2 * GIB)]
+    assert gpus.processes(["MIG-one"]) == []
+    nvml.gone = {B}
+    assert "cannot be seen" in gpus.missing(["MIG-one"])
+    assert gpus.used(["MIG-one"]) == {}
+
+
+@pytest.mark.parametrize("code", [1, 9, 18])
+def test_an_error_of_the_driver_is_no_cards(nvml: FakeNvml, code: int) -> None:
+    gpus = Gpus(nvml)
+    nvml.gone, nvml.gone_how = {A}, code
+    assert gpus.inventory() == ()
+    assert str(code) in gpus.reason
+    nvml.gone = set()
+    assert len(gpus.inventory()) == 2
+    assert nvml.inits == 2
+
+
 def test_memory_that_cannot_be_read_is_unknown_not_zero(nvml: FakeNvml) -> None:
     nvml.silent = True
     gpus = Gpus(nvml)
