@@ -25,6 +25,7 @@ from sqlalchemy import text
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import SQLAlchemyError
 
+from controller import vault
 from controller.fleet import planner_store
 from controller.settings import Settings
 from controller.store import migrate
@@ -32,7 +33,7 @@ from controller.store.session import Store
 
 FORM = "slotserve-backup-1"
 DATABASE, MANIFEST = "slotserve.db", "manifest.json"
-_MEMBER = re.compile(r"slotserve\.db|session\.key|ca/[a-z0-9][a-z0-9._-]*")
+_MEMBER = re.compile(r"slotserve\.db|session\.key|secrets\.key|ca/[a-z0-9][a-z0-9._-]*")
 _EPOCHS_AHEAD = 1000  # more starts than there can have been since the backup; nodes refuse plans of an older epoch
 
 
@@ -89,7 +90,7 @@ def restore(settings: Settings, source: Path, now: int) -> tuple[Contents, Path 
                     )
                 _usable(work / DATABASE, source)
             before = _epoch(settings)
-            aside = _move_aside(state, database if DATABASE in contents.files else None, now)
+            aside = _move_aside(state, contents, database if DATABASE in contents.files else None, now)
             for name in contents.files:
                 place = database if name == DATABASE and database is not None else state / name
                 place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -109,7 +110,7 @@ def sqlite_file(settings: Settings) -> Path | None:
 
 
 def _secrets(state: Path) -> dict[str, Path]:
-    names = ["session.key", *(f"ca/{p.name}" for p in sorted((state / "ca").iterdir()))]
+    names = ["session.key", vault.FILE, *(f"ca/{p.name}" for p in sorted((state / "ca").iterdir()))]
     return {name: state / name for name in names if _MEMBER.fullmatch(name) and (state / name).is_file()}
 
 
@@ -194,9 +195,12 @@ def _usable(database: Path, source: Path) -> None:
         raise BackupError(f"{source} was made by a newer SlotServe; install that one first")
 
 
-def _move_aside(state: Path, database: Path | None, now: int) -> Path | None:
-    """What a restore replaces is kept, in a folder of its own; a write-ahead log goes with its database."""
+def _move_aside(state: Path, contents: Contents, database: Path | None, now: int) -> Path | None:
+    """What a restore replaces is kept, in a folder of its own; a write-ahead log goes with its database. The key of what is
+    sealed stays where the backup holds none."""
     old = [state / "ca", state / "session.key"]
+    if vault.FILE in contents.files:
+        old.append(state / vault.FILE)
     if database is not None:
         old += [database.with_name(database.name + tail) for tail in ("", "-wal", "-shm")]
     old = [path for path in old if path.exists()]

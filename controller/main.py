@@ -25,7 +25,7 @@ from typing import Any
 
 import click
 
-from controller import logs, settings_view
+from controller import logs, settings_view, vault
 from controller.context import wall_ms
 from controller.fleet import shared_secrets
 from controller.fleet.ca import write_private
@@ -105,8 +105,12 @@ def _run(settings: Settings, store: Store, listen: dict[str, Any]) -> int:
     from controller.assembly import assemble
     from controller.web import create_app
 
-    if told := shared_secrets.differing(store, settings.state_dir):
-        raise StartRefused(told)
+    try:
+        if told := shared_secrets.differing(store, settings):
+            raise StartRefused(told)
+        _sealed(store, vault.opened(settings))
+    except vault.BadKey as err:
+        raise StartRefused(str(err)) from None
     parts = assemble(settings, store, _hosts(settings), _dialled)
     try:
         parts.fleet.start()
@@ -115,7 +119,7 @@ def _run(settings: Settings, store: Store, listen: dict[str, Any]) -> int:
     try:
         parts.context.enrol_address = _dialled(settings.enrol_address, settings.enrol_listen, parts.fleet.enrol_port)
         app = create_app(parts.context)
-        shared_secrets.remember(store, settings.state_dir)
+        shared_secrets.remember(store, settings)
         parts.nightly.start()
         parts.notifier.start()
         return _serve_web(app, settings, listen, parts.fleet)
@@ -123,6 +127,20 @@ def _run(settings: Settings, store: Store, listen: dict[str, Any]) -> int:
         parts.notifier.stop()
         parts.nightly.stop()
         parts.fleet.stop()
+
+
+def _sealed(store: Store, box: vault.Vault) -> None:
+    """What was kept in clear, or sealed with an older key, is sealed with the present one."""
+    written, lost = vault.renew(store, box)
+    if written:
+        log.info("secrets sealed with the key of %s: %d", box.origin, written)
+    if lost:
+        log.error(
+            "%d webhooks and chat services cannot be reached any more: their addresses were sealed with another key than "
+            "that of %s; put that key back (it is part of slotserve backup), or set the addresses anew",
+            lost,
+            box.origin,
+        )
 
 
 def _serve_web(app: Any, settings: Settings, listen: dict[str, Any], fleet: FleetServer) -> int:

@@ -40,6 +40,11 @@ class Settings(BaseModel):
         "info", description="Least severe line that is logged"
     )
     log_format: Literal["text", "json"] = Field("text", description="`json` for machines; the same keys everywhere")
+    secrets_key: str = Field(
+        "",
+        repr=False,
+        description="What seals others' secrets in the database (_FILE); empty: secrets.key in the state folder",
+    )
     public_url: str = Field(
         "",
         description="Where people reach the console (https://slots.example.org); for links, and for signing in by OIDC",

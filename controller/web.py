@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
-import os
 import secrets
 from datetime import timedelta
 from pathlib import Path
@@ -12,7 +10,7 @@ from pathlib import Path
 from flask import Flask
 from flask_wtf.csrf import CSRFProtect
 
-from controller import api, errors, health
+from controller import api, errors, health, key_files
 from controller.context import Context
 
 MAX_BODY = 1 << 20
@@ -51,28 +49,4 @@ def create_app(ctx: Context) -> Flask:
 
 def session_key(state_dir: Path) -> bytes:
     """The key that signs sessions: made at the first start, readable by this user only."""
-    path = state_dir / "session.key"
-    with contextlib.suppress(FileNotFoundError):
-        key = path.read_bytes()
-        if len(key) >= 32:
-            return key
-    state_dir.mkdir(parents=True, exist_ok=True)
-    key = secrets.token_bytes(32)
-    fresh = path.with_name(f".session.{secrets.token_hex(4)}")
-    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        os.write(descriptor, key)
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-    try:
-        os.link(fresh, path)  # the first of several starts wins
-    except FileExistsError:
-        current = path.read_bytes()
-        if len(current) >= 32:
-            return current
-        os.replace(fresh, path)
-        return key
-    finally:
-        fresh.unlink(missing_ok=True)
-    return key
+    return key_files.kept(state_dir / "session.key", lambda: secrets.token_bytes(32), lambda key: len(key) >= 32)

@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field
 
+from controller import vault
 from controller.api.notice_choice import sent_now
 from controller.api.route import Body, Call, Query, Route
 from controller.errors import Conflict, Forbidden, Invalid, NotFound
@@ -21,6 +22,7 @@ from controller.store import audit, outbox, targets, users
 from controller.store.tables import NotificationTarget, Outbox, new_id
 from controller.store.users import clean_name
 from controller.times import text_of
+from controller.vault import Locked, Vault
 
 MOST_OWN, MOST_SHARED = 10, 50
 Name = Annotated[str, Field(min_length=1, max_length=200)]
@@ -63,7 +65,8 @@ def list_targets(call: Call) -> dict[str, Any]:
     with call.ctx.store.read() as session:
         rows = targets.of(session, None if shared else call.actor.id)
         last = outbox.last_of(session, [r.id for r in rows])
-    return {"items": [shape(r, last.get(r.id)) for r in rows], "next": None}
+    box = vault.of(call.ctx)
+    return {"items": [shape(box, r, last.get(r.id)) for r in rows], "next": None}
 
 
 def add(call: Call) -> dict[str, Any]:
@@ -72,7 +75,7 @@ def add(call: Call) -> dict[str, Any]:
     call.need("target.change", Owned(owner))
     url = _url(call, body.way, body.url, owner)
     kinds = _kinds(body.kinds if body.kinds is not None else list(TROUBLE) if body.shared else [], body.shared)
-    secret = _secret() if body.way == "webhook" else None
+    secret, box = _secret() if body.way == "webhook" else None, vault.of(call.ctx)
     with call.ctx.store.write() as session:
         most = MOST_SHARED if owner is None else MOST_OWN
         if targets.count(session, owner) >= most:
@@ -81,8 +84,8 @@ def add(call: Call) -> dict[str, Any]:
             user_id=owner,
             name=clean_name(body.name),
             way=body.way,
-            url=url,
-            secret=secret,
+            url=box.seal(url),
+            secret=box.seal(secret) if secret else None,
             kinds=kinds,
             language=_language(body.language),
             zone=_zone(body.zone),
@@ -90,8 +93,8 @@ def add(call: Call) -> dict[str, Any]:
         )
         session.add(row)
         session.flush()
-        audit.add(session, call.actor.id, "target.create", row.id, call.now, after=_record(row))
-        return {**shape(row, None), **({"secret": secret} if secret else {})}
+        audit.add(session, call.actor.id, "target.create", row.id, call.now, after=_record(box, row))
+        return {**shape(box, row, None), **({"secret": secret} if secret else {})}
 
 
 def change(call: Call) -> dict[str, Any]:
@@ -102,11 +105,13 @@ def change(call: Call) -> dict[str, Any]:
             raise Invalid.field(field, "must not be null; leave it out to keep it")
     with call.ctx.store.read() as session:
         old = _found(session, call)
-        url = _url(call, old.way, body.url, old.user_id) if body.url is not None else old.url
+        url = _url(call, old.way, body.url, old.user_id) if body.url is not None else None
+    box = vault.of(call.ctx)
     with call.ctx.store.write() as session:
         row = _found(session, call)
-        before = _record(row)
-        row.url = url
+        before = _record(box, row)
+        if url is not None:
+            row.url = box.seal(url)
         if body.name is not None:
             row.name = clean_name(body.name)
         if body.kinds is not None:
@@ -117,17 +122,21 @@ def change(call: Call) -> dict[str, Any]:
             row.language = _language(body.language)
         if "zone" in given:
             row.zone = _zone(body.zone)
-        fresh = _secret() if body.rotate_secret and row.way == "webhook" else None
-        row.secret = fresh or row.secret
+        lost = url is not None and row.secret is not None and not _opened(box, row.secret)
+        fresh = _secret() if (body.rotate_secret or lost) and row.way == "webhook" else None
+        row.secret = box.seal(fresh) if fresh else row.secret
         session.flush()
-        audit.add(session, call.actor.id, "target.change", row.id, call.now, before=before, after=_record(row))
-        return {**shape(row, outbox.last_of(session, [row.id]).get(row.id)), **({"secret": fresh} if fresh else {})}
+        audit.add(session, call.actor.id, "target.change", row.id, call.now, before=before, after=_record(box, row))
+        return {
+            **shape(box, row, outbox.last_of(session, [row.id]).get(row.id)),
+            **({"secret": fresh} if fresh else {}),
+        }
 
 
 def remove(call: Call) -> None:
     with call.ctx.store.write() as session:
         row = _found(session, call)
-        audit.add(session, call.actor.id, "target.remove", row.id, call.now, before=_record(row))
+        audit.add(session, call.actor.id, "target.remove", row.id, call.now, before=_record(vault.of(call.ctx), row))
         session.delete(row)
 
 
@@ -136,18 +145,21 @@ def try_it(call: Call) -> dict[str, Any]:
     with call.ctx.store.read() as session:
         row = _found(session, call)
         owner = users.get(session, row.user_id) if row.user_id else None
-    letter = delivery.to_target(settings, row, owner, new_id(), f"test:{row.id}", "test", "", {}, call.now)
+    box = vault.of(call.ctx)
+    letter = delivery.to_target(settings, box, row, owner, new_id(), f"test:{row.id}", "test", "", {}, call.now)
     return sent_now(call, letter)
 
 
-def shape(row: NotificationTarget, last: Outbox | None) -> dict[str, Any]:
+def shape(box: Vault, row: NotificationTarget, last: Outbox | None) -> dict[str, Any]:
     """A target as it is shown; `last`: what became of the newest message to it."""
+    url = _opened(box, row.url)
     return {
         "id": row.id,
         "name": row.name,
         "way": row.way,
-        "service": chat.service_name(row.url) if row.way == "chat" else None,
-        "url": masked(row),
+        "service": chat.service_name(url) if url and row.way == "chat" else None,
+        "url": masked(row.way, url),
+        "readable": bool(url),
         "kinds": list(row.kinds),
         "shared": row.user_id is None,
         "language": row.language,
@@ -160,11 +172,13 @@ def shape(row: NotificationTarget, last: Outbox | None) -> dict[str, Any]:
     }
 
 
-def masked(row: NotificationTarget) -> str:
-    """Where it goes, without what opens it."""
-    if row.way == "chat":
-        return chat.masked(row.url)
-    parts = urlsplit(row.url)
+def masked(way: str, url: str) -> str:
+    """Where it goes, without what opens it; "" of an address that cannot be read any more."""
+    if way == "chat" and url:
+        return chat.masked(url)
+    parts = urlsplit(url)
+    if not parts.netloc:
+        return ""
     return f"{parts.scheme}://{parts.netloc}{'/…' if parts.path.strip('/') or parts.query else ''}"
 
 
@@ -208,12 +222,20 @@ def _secret() -> str:
     return f"whsec_{secrets.token_urlsafe(32)}"
 
 
-def _record(row: NotificationTarget) -> dict[str, Any]:
+def _opened(box: Vault, kept: str) -> str:
+    """A text as it is; "" of one that cannot be read any more, for its key is lost."""
+    try:
+        return box.open(kept)
+    except Locked:
+        return ""
+
+
+def _record(box: Vault, row: NotificationTarget) -> dict[str, Any]:
     """For the audit trail: nothing that opens the target."""
     return {
         "name": row.name,
         "way": row.way,
-        "url": masked(row),
+        "url": masked(row.way, _opened(box, row.url)),
         "kinds": list(row.kinds),
         "shared": row.user_id is None,
         "enabled": row.disabled_at is None,

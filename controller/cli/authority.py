@@ -79,7 +79,7 @@ def _step(app: App, step: Callable[[Path], Any] | None, leave: tuple[str, ...] =
                     "a new join string)"
                 )
             now = step(folder)
-            shared_secrets.remember(store, settings.state_dir)
+            shared_secrets.remember(store, settings)
     except ca_rotation.RotationRefused as err:
         raise Refused(str(err)) from None
     finally:

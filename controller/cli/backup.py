@@ -37,6 +37,8 @@ def backup(app: App, file: Path) -> None:
         click.echo(f"{file}: {answer['bytes']} bytes; slotserve restore {file} puts it back")
         if not contents.revision:
             click.echo("The database is not SQLite and not in the file: save it as well (pg_dump).", err=True)
+        if settings.secrets_key:
+            click.echo("SLOTSERVE_SECRETS_KEY is not in the file: keep it as well, what it sealed needs it.", err=True)
 
     app.out(answer, people)
 

@@ -18,14 +18,13 @@ from typing import Any
 
 import click
 
+from controller import clocks
 from controller.cli import sentence, times
 from controller.cli.app import App
 from controller.cli.options import command
 from controller.cli.server import in_force, shown_url
 
 LEAST_FREE_BYTES = 1_000_000_000
-SKEW_SECONDS = 2
-WRONG_SKEW_SECONDS = 30
 NODE_CERTIFICATE_DAYS = 7  # renewed at two thirds of its life, long before
 CERTIFICATE_DAYS = 30
 
@@ -78,7 +77,10 @@ def _this_machine(chosen: Any) -> Iterator[Check]:
     if not chosen.database_url and not state.exists():
         yield Check("no controller on this machine", f"{state} is not there (SLOTSERVE_STATE_DIR)", note=True)
         return
-    yield Check(f"database {shown_url(chosen.database)}", _database(chosen))
+    problem = _database(chosen)
+    yield Check(f"database {shown_url(chosen.database)}", problem)
+    if not problem:
+        yield from _sealed(chosen)
     yield from _files(chosen)
     running = _runs(state)
     yield Check(f"controller on {state}: {'runs' if running else 'does not run'}")
@@ -118,12 +120,25 @@ def _database(chosen: Any) -> str:
         store.close()
 
 
+def _sealed(chosen: Any) -> Iterator[Check]:
+    """Whether what the database keeps sealed can be opened here."""
+    from controller import vault
+    from controller.store.session import Store
+
+    store = Store(chosen.database)
+    try:
+        yield Check("secrets in the database", vault.trouble(store, chosen))
+    finally:
+        store.close()
+
+
 def _files(chosen: Any) -> Iterator[Check]:
     """Secrets that others on this machine can read."""
     from controller.backup import sqlite_file
 
     state = chosen.state_dir
-    for path in (sqlite_file(chosen), state / "session.key", state / "ca" / "ca.key", state / "ca" / "server.key"):
+    names = ("session.key", "secrets.key", "ca/ca.key", "ca/server.key")
+    for path in (sqlite_file(chosen), *(state / name for name in names)):
         if path is not None and path.exists() and path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
             closed = any(not p.stat().st_mode & (stat.S_IXGRP | stat.S_IXOTH) for p in list(path.parents)[:3])
             if not closed:
@@ -257,10 +272,11 @@ def _node(app: App, node: dict[str, Any]) -> Check:
         return Check(what, f"no contact{f' since {since}' if since else ''}; it goes on with the timetable it has")
     if plan.get("refusal"):
         return Check(what, f"refuses its plan: {plan['refusal']}")
-    if skew is not None and abs(skew) > WRONG_SKEW_SECONDS:
+    if skew is not None and clocks.wrong(skew):
         text = (
-            f"its clock is {abs(skew):.0f} s {'fast' if skew > 0 else 'slow'}: its certificate may count as not yet or no "
-            "longer valid, and after a reboot without a controller it would switch at wrong times; start NTP there"
+            f"its clock is {abs(skew):.0f} s {'fast' if skew > 0 else 'slow'}, more than {clocks.LIMIT_SECONDS:g} s: its "
+            "certificate may count as not yet or no longer valid, and after a reboot without a controller it would switch "
+            "at wrong times; start NTP there"
         )
         return Check(what, text)
     if until := node.get("certificate_until"):
@@ -274,7 +290,10 @@ def _node(app: App, node: dict[str, Any]) -> Check:
         return Check(what, text if end else f"{text}; slotserve node uncordon {node['name']} ends that", note=True)
     if node.get("gpu_problem"):
         return Check(what, node["gpu_problem"])
-    if skew is not None and abs(skew) > SKEW_SECONDS:
-        text = f"its clock is {abs(skew):.1f} s {'fast' if skew > 0 else 'slow'}; bookings are corrected for it, logs are not"
+    if skew is not None and clocks.shown(skew):
+        text = (
+            f"its clock is {abs(skew):.1f} s {'fast' if skew > 0 else 'slow'} (limit {clocks.LIMIT_SECONDS:g} s); bookings "
+            "are corrected for it, logs are not"
+        )
         return Check(what, text, note=True)
     return Check(what)

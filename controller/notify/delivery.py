@@ -11,9 +11,10 @@ from sqlalchemy.orm import Session
 from controller.notify import wording
 from controller.notify.language import language_of, zone_of
 from controller.notify.ways import chat, mail, webhook
-from controller.notify.ways.message import Message, Refused
+from controller.notify.ways.message import Message, Refused, TryAgain
 from controller.settings import Settings
 from controller.store.tables import NotificationTarget, Outbox, User
+from controller.vault import Locked, Vault
 
 NO_SERVER = "no mail server is set (SLOTSERVE_SMTP_HOST)"
 
@@ -28,9 +29,10 @@ class Letter:
     address: str
     secret: str = ""
     private: bool = False
+    locked: str = ""  # why its address cannot be read, in words
 
 
-def letter(session: Session, settings: Settings, row: Outbox) -> Letter | str:
+def letter(session: Session, settings: Settings, vault: Vault, row: Outbox) -> Letter | str:
     """What to send for a row, or why nothing can be sent, in words."""
     payload = row.payload or {}
     facts, at = payload.get("facts") or {}, int(payload.get("at") or row.created_at)
@@ -43,7 +45,7 @@ def letter(session: Session, settings: Settings, row: Outbox) -> Letter | str:
     target = session.get(NotificationTarget, row.address)
     if target is None:
         return "the target is gone"
-    return to_target(settings, target, user, row.id, row.event_id, row.kind, subject, facts, at)
+    return to_target(settings, vault, target, user, row.id, row.event_id, row.kind, subject, facts, at)
 
 
 def to_person(
@@ -58,6 +60,7 @@ def to_person(
 
 def to_target(
     settings: Settings,
+    vault: Vault,
     target: NotificationTarget,
     owner: User | None,
     id_: str,
@@ -71,9 +74,12 @@ def to_target(
     locale = target.language or (owner.locale if owner else None)
     zone = target.zone or (owner.zone if owner else None)
     made = _message(settings, locale, zone, id_, event_id, kind, subject, facts, at)
-    return Letter(
-        made, target.way, target.name, target.url, target.secret or "", may_be_private(settings, target, owner)
-    )
+    private = may_be_private(settings, target, owner)
+    try:
+        secret = vault.open(target.secret) if target.secret else ""
+        return Letter(made, target.way, target.name, vault.open(target.url), secret, private)
+    except Locked as err:
+        return Letter(made, target.way, target.name, "", private=private, locked=str(err))
 
 
 def may_be_private(settings: Settings, target: NotificationTarget, owner: User | None) -> bool:
@@ -83,6 +89,8 @@ def may_be_private(settings: Settings, target: NotificationTarget, owner: User |
 
 def send(settings: Settings, letter: Letter, now: int, mailer: mail.Mailer | None = None) -> None:
     """One try. Raises Refused or TryAgain. `mailer`: a connection that is open already."""
+    if letter.locked:
+        raise TryAgain(letter.locked)  # another controller, or this one with its key back, may open it
     if letter.way == "email":
         made = mail.build(settings, letter.message, letter.name, letter.address, now)
         if mailer is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from controller import vault
 from controller.context import Context
 from controller.notify.rounds import Rounds
 from controller.notify.sender import Sender
@@ -12,7 +13,7 @@ class Notifier:
 
     def __init__(self, ctx: Context) -> None:
         self.rounds = Rounds(ctx, ctx.leads)
-        self.sender = Sender(ctx.store, ctx.settings, ctx.clock)
+        self.sender = Sender(ctx.store, ctx.settings, ctx.clock, vault.of(ctx))
 
     def start(self) -> None:
         self.rounds.start()

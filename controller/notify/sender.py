@@ -24,6 +24,7 @@ from controller.settings import Settings
 from controller.store import outbox, users
 from controller.store.session import Store, Write, waits
 from controller.store.tables import NotificationTarget
+from controller.vault import Vault
 
 log = logging.getLogger(__name__)
 RETRY_SECONDS = (30, 60, 120, 300, 900, 1800, 3600, 7200, 14400, 28800, 43200)
@@ -55,9 +56,11 @@ class Sender:
         store: Store,
         settings: Settings,
         clock: Callable[[], int],
+        vault: Vault,
         send: Callable[..., None] = delivery.send,
     ) -> None:
         self._store, self._settings, self._clock, self._send = store, settings, clock, send
+        self._vault = vault
         self._due, self._end = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="messages", daemon=True)
         self.sent = 0
@@ -118,7 +121,7 @@ class Sender:
                 if attempt is None:
                     continue
                 why = pointless(session, row, now)
-                letter = why or delivery.letter(session, self._settings, row)
+                letter = why or delivery.letter(session, self._settings, self._vault, row)
                 if isinstance(letter, str):
                     outbox.settle(session, row.id, attempt, state="dropped", error=letter)
                     log.info("message dropped id=%s kind=%s way=%s why=%r", row.id, row.kind, row.way, letter)

@@ -45,7 +45,8 @@ class Two(Cluster):
 
     def start_second(self) -> None:
         shutil.copytree(self.root / "c" / "ca", self.root / "c2" / "ca", dirs_exist_ok=True)
-        shutil.copy(self.root / "c" / "session.key", self.root / "c2" / "session.key")
+        for key in ("session.key", "secrets.key"):
+            shutil.copy(self.root / "c" / key, self.root / "c2" / key)
         self.second.start()
         self.until(lambda: httpx.get(self.second_url + "/readyz").status_code == 200, 30, "the second is ready")
 
@@ -123,8 +124,9 @@ def test_a_controller_with_another_ca_does_not_start(two: Two) -> None:
         [str(BIN / "slotserve"), "serve"], env=env, capture_output=True, text=True, timeout=60, check=False
     )
     assert done.returncode == 1
-    assert "ca/ca.crt and session.key are not those of the controllers of this database" in done.stderr
-    assert "copy the folder ca and the file session.key" in done.stderr
+    said = "ca/ca.crt and session.key and secrets.key are not those of the controllers of this database"
+    assert said in " ".join(done.stderr.split())
+    assert "copy the folder ca and the files session.key and secrets.key" in " ".join(done.stderr.split())
     assert not (two.root / "c3" / "ca" / "ca.key").exists()
 
 

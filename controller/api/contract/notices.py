@@ -111,6 +111,9 @@ class NoticeTarget(Shape):
     service: str | None
     """Whose a chat target is: DingTalk, Slack …"""
     url: str
+    """Without what opens it; empty where it cannot be read any more"""
+    readable: bool
+    """False: sealed with a key that is lost; set the address anew"""
     kinds: list[str]
     shared: bool
     language: str | None

@@ -111,9 +111,9 @@ def test_administrators_see_what_does_not_get_through(run: Run, w: World) -> Non
     w.good("POST", "/notification-targets", {"name": "hook", "way": "webhook", "url": url}, "maya")
     with w.store.write() as session:
         tell(session, Event("e", "cancelled", "x", w.now, {"channel": "n1/a"}), [w.ids["maya"]])
-    from controller.notify.sender import Sender
+    from tests.controller.notify.conftest import sender
 
-    Sender(w.store, w.ctx.settings, w.ctx.clock).step()
+    sender(w).step()
     w.now += MIN
     said = run("root", "notifications", "delivery")
     assert said.exit_code == 1

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
+from controller import vault
 from controller.notify.rounds import Rounds
 from controller.notify.sender import Sender
 from controller.store.tables import Notification, Outbox, User
@@ -105,7 +106,7 @@ def person(w: World, who: str, /, **values: Any) -> None:
 
 
 def sender(w: World, **more: Any) -> Sender:
-    return Sender(w.store, w.ctx.settings, w.ctx.clock, **more)
+    return Sender(w.store, w.ctx.settings, w.ctx.clock, vault.of(w.ctx), **more)
 
 
 def rounds(w: World) -> Rounds:
