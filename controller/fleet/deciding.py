@@ -74,7 +74,7 @@ def holds_since(channel: ChannelState, first: PlanStep, now: Millis, before: Cha
     """The instant since when the first step of a timetable has held."""
     key = step_key(first)
     if channel.step_key == key and channel.step_since is not None:
-        return channel.step_since
+        return min(channel.step_since, now)  # later: the clock was set back since
     if before and before.next_key == key and before.next_at is not None and before.next_at <= now:
         return before.next_at
     if first.running and (channel.step_since or 0) < first.running.start:

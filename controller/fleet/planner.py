@@ -28,6 +28,7 @@ from controller.store.session import Store, answers_not, waits
 log = logging.getLogger(__name__)
 SLICE_SECONDS = 0.004
 BATCH_NODES = 8
+STEP_MS = 1000.0  # what is less, a clock is slewed by
 ALL = "*"
 PlanStamp = tuple[int, int, bytes, bytes]
 
@@ -61,6 +62,7 @@ class Planner:
         self._said: dict[str, dict[str, tuple[object, ...]]] = {}
         self._commits = 0
         self._foreign: int | None = None
+        self._offset: float | None = None  # of the clock against one that nobody sets (ms)
         self._failed: dict[str, Millis] = {}  # nodes that could not be planned, and when to try again
         self._loop: asyncio.AbstractEventLoop | None = None
         self._event = asyncio.Event()
@@ -83,7 +85,7 @@ class Planner:
         self._nodes.clear()
         self._by_name.clear()
         self._failed.clear()
-        self._foreign = self.last_look_ms = None
+        self._foreign = self.last_look_ms = self._offset = None
         with self._lock:
             self._woken.add(ALL)
 
@@ -150,6 +152,7 @@ class Planner:
             try:
                 if self._loop.time() >= next_tick:
                     next_tick = self._loop.time() + tick
+                    await self.notice_clock(self._loop.time() * 1000)
                     await self._notice_foreign_writes()
                 await self.step()
             except planner_store.Deposed as err:
@@ -174,6 +177,21 @@ class Planner:
         dues = [n.due for n in self._nodes.values() if n.due is not None and n.id not in self._failed]
         dues += self._failed.values()
         return min(dues, default=None)
+
+    async def notice_clock(self, steady_ms: float) -> None:
+        """By a clock that nobody sets: whether this machine's was set. Then everything is decided anew, and what was over
+        by a time that was ahead goes on (once a term in any case: it may have been set in between)."""
+        offset = self._clock() - steady_ms
+        if self._offset is not None and abs(offset - self._offset) < STEP_MS:
+            return
+        if self._offset is not None:
+            seconds = (offset - self._offset) / 1000
+            log.warning("this machine's clock was set by_seconds=%.1f: everything is decided anew", seconds)
+            with self._lock:
+                self._woken.add(ALL)
+        if self._offset is None or offset < self._offset:
+            await asyncio.to_thread(planner_store.reopen, self._store, self._clock(), self.epoch)
+        self._offset = offset
 
     async def step(self) -> int:
         """One round: everything that was woken or has come due. Returns the number of nodes looked at."""

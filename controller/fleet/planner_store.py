@@ -11,11 +11,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from sqlalchemy import select, text, update
+from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from controller.notify import inbox
 from controller.scheduling.types import Millis
-from controller.store import audit
+from controller.store import audit, overlap
 from controller.store.guard import changed
 from controller.store.launches import Launch
 from controller.store.session import Store
@@ -84,10 +85,7 @@ def apply(store: Store, writes: Iterable[NodeWrite], epoch: int = 0) -> set[str]
     """
     stale = set()
     with store.write() as session:
-        if not store.sqlite and epoch:
-            now = session.scalar(select(Leader.epoch).where(Leader.id == 1).with_for_update(read=True))
-            if now != epoch:
-                raise Deposed(f"epoch {now} is in force, this controller's is {epoch}")
+        _in_force(store, session, epoch)
         for node in writes:
             for booking, status, end in node.over:
                 _end(session, booking, status, end)
@@ -98,10 +96,58 @@ def apply(store: Store, writes: Iterable[NodeWrite], epoch: int = 0) -> set[str]
     return stale
 
 
+def reopen(store: Store, now: Millis, epoch: int = 0) -> list[str]:
+    """Windows that were over by a clock that was ahead, and are not over at `now`: the bookings go on, requests wait
+    again; which. One whose place was given to somebody else meanwhile stays as it is. Raises Deposed as `apply` does."""
+    with store.read() as session:
+        found = list(
+            session.execute(
+                select(Reservation.id, Reservation.channel_id, Reservation.status)
+                .where(Reservation.status.in_(("finished", "expired")), Reservation.ends_at > now)
+                .order_by(Reservation.starts_at)
+            )
+        )
+    again = []
+    for booking, channel_id, status in found:
+        try:
+            with store.write() as session:
+                _in_force(store, session, epoch)
+                if _reopen(session, booking, status, now):
+                    session.touch(channel_id)
+                    again.append(booking)
+        except IntegrityError as err:
+            if not overlap.refused(err):
+                raise
+            log.warning("not begun anew, its place is taken reservation=%s", booking)
+    return again
+
+
 def repin(session: Session, reservation_id: str) -> None:
     """For Reload: the running booking takes what its model and preset say now. Within the caller's write transaction,
     which then touches the channel."""
     session.execute(update(Reservation).where(Reservation.id == reservation_id).values(pinned=None))
+
+
+def _in_force(store: Store, session: Session, epoch: int) -> None:
+    if not store.sqlite and epoch:
+        now = session.scalar(select(Leader.epoch).where(Leader.id == 1).with_for_update(read=True))
+        if now != epoch:
+            raise Deposed(f"epoch {now} is in force, this controller's is {epoch}")
+
+
+def _reopen(session: Session, booking: str, status: str, now: Millis) -> bool:
+    to = "approved" if status == "finished" else "pending"
+    values = {"ended_at": None} if status == "finished" else {"reason": ""}
+    statement = (
+        update(Reservation)
+        .where(Reservation.id == booking, Reservation.status == status, Reservation.ends_at > now)
+        .values(version=Reservation.version + 1, status=to, **values)
+    )
+    if not changed(session, statement):
+        return False
+    log.warning("window not over after all: the clock was ahead reservation=%s status=%s", booking, to)
+    audit.add(session, None, "reservation.reopened", booking, now, reason="the controller's clock had been ahead")
+    return True
 
 
 def _end(session: Session, booking: str, status: str, end: Millis) -> None:
