@@ -41,6 +41,7 @@ ACTIONS: dict[str, str] = {
     "reservation.ended_early": N_("ended a booking early"),
     "reservation.finished": N_("a booking was over"),
     "reservation.expired": N_("a request expired"),
+    "reservation.reopened": N_("a booking went on: the clock had been ahead"),
     "request.turned_away": N_("wanted a time and was turned away"),
     "target.create": N_("added a webhook or chat service"),
     "target.change": N_("changed a webhook or chat service"),

@@ -15,6 +15,7 @@ from prometheus_client.registry import Collector
 from sqlalchemy import func, select
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError, TimeoutError
 
+from controller import clocks
 from controller.api import auth
 from controller.context import Context, Counted
 from controller.errors import Forbidden
@@ -24,7 +25,6 @@ from controller.store import migrate, outbox
 from controller.store.session import answers_not
 from controller.store.tables import Channel, Leader, Node, Reservation
 
-SKEW_SECONDS = 30.0  # of a node's clock: bookings are corrected for it, certificates and logs are not
 STEP_SECONDS = 2.0
 LEAST_FREE_BYTES = 1_000_000_000
 PHASES = ["off", "draining", "stopping", "freeing", "loading", "ready", "retry_wait", "blocked", "unknown"]
@@ -98,8 +98,8 @@ def warnings(ctx: Context) -> list[str]:
     nodes = ctx.live.snapshot().values()
     for count, what in (
         (
-            sum(n.online and abs(n.clock_skew_seconds or 0) > SKEW_SECONDS for n in nodes),
-            "clocks differ from this one's",
+            sum(n.online and clocks.wrong(n.clock_skew_seconds) for n in nodes),
+            f"clocks differ by more than {clocks.LIMIT_SECONDS:g} s from this one's",
         ),
         (sum(n.online and bool(n.refusal) for n in nodes), "refuse their plan"),
     ):

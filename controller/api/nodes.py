@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import Field
 
-from controller import shapes
+from controller import clocks, shapes
 from controller.api.route import Body, Call, Page, Query, Route, cursor, listed, place
 from controller.booking import draining
 from controller.errors import Invalid, NotFound, Unavailable
@@ -169,6 +169,7 @@ def shape(call: Call, node: Node, channel_names: list[str]) -> dict[str, Any]:
         "last_seen_at": text_of(call.now if live.online else node.last_seen_at),
         "version": live.version or node.version,
         "clock_skew_seconds": live.clock_skew_seconds,
+        "clock_skew_limit_seconds": clocks.LIMIT_SECONDS,
         **_rest(node),
         "cordon_reason": node.cordon_reason or None,
         "enrolled": node.certificate_serial is not None,

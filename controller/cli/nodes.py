@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from controller import clocks
 from controller.cli import times
 from controller.cli.app import App
 from controller.cli.client import path_of
@@ -163,6 +164,12 @@ def _resting(app: App, node: dict[str, Any]) -> str:
     return f"{said}: {reason}" if reason else said
 
 
+def _clock(skew: float | None) -> str:
+    if skew is None:
+        return "-"
+    return f"{round(skew, 1) + 0.0:+.1f} s" + (f", over {clocks.LIMIT_SECONDS:g} s" if clocks.wrong(skew) else "")
+
+
 def _row(node: dict[str, Any]) -> list[Any]:
     skew = node.get("clock_skew_seconds")
     state = "online" if node.get("online") else "offline"
@@ -174,7 +181,7 @@ def _row(node: dict[str, Any]) -> list[Any]:
         + (", draining" if node.get("drain_until") else ", cordoned" if node.get("cordoned") else "")
         + (", disabled" if node.get("disabled") else ""),
         node.get("version") or "-",
-        "-" if skew is None else f"{round(skew, 1) + 0.0:+.1f} s",
+        _clock(skew),
         len(node.get("gpus") or []),
         len(node.get("channels") or []),
     ]

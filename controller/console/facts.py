@@ -15,6 +15,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
+from controller import clocks
 from controller.console import show
 from controller.console import state as state_of
 from controller.context import Context
@@ -27,7 +28,6 @@ from controller.store.tables import Channel, Node, Reservation
 
 DAY_MS = 86_400_000
 AHEAD_MS = 400 * DAY_MS
-SKEW_SECONDS = 2.0
 OLDEST_MS = 60_000
 KEY = "console.facts"
 _SERIALS = itertools.count(1)  # one row of numbers a process: what is kept by serial is never another application's
@@ -291,7 +291,7 @@ def _node(node: Node, live: LiveNode, several: tuple[ChannelFacts, ...]) -> Node
         state_of.gpu_kinds(live.gpus),
         live.online,
         live.since or node.last_seen_at or node.created_at,
-        round(skew, 1) if skew is not None and abs(skew) >= SKEW_SECONDS else None,
+        round(skew, 1) if skew is not None and clocks.shown(skew) else None,
         node.cordoned,
         live.refusal,
         live.gpu_problem if live.online else "",

@@ -10,6 +10,7 @@ from flask.typing import ResponseReturnValue
 from flask_babel import get_locale
 from flask_babel import gettext as _
 
+from controller import clocks
 from controller.console import assets, calls, language, live, nav, overview_parts, shell, show, spoken
 from controller.console.signed_in import actor_of, person
 from controller.context import Context
@@ -22,6 +23,8 @@ def register(app: Flask, ctx: Context) -> None:
     app.jinja_env.trim_blocks = app.jinja_env.lstrip_blocks = True
     app.jinja_env.globals.update(
         categories=CATEGORIES,
+        clock_limit=clocks.LIMIT_SECONDS,
+        clock_wrong=clocks.wrong,
         statuses=STATUSES,
         languages=language.LANGUAGES,
         static=assets.url,

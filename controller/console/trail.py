@@ -25,6 +25,7 @@ ACTS: dict[str, str] = {
     "reservation.ended_early": N_("ended early"),
     "reservation.finished": N_("finished"),
     "reservation.expired": N_("expired: nobody decided in time"),
+    "reservation.reopened": N_("went on: the clock had been ahead"),
     "request.turned_away": N_("wanted this time and was turned away"),
 }
 

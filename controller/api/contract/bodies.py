@@ -77,6 +77,7 @@ WORDS: dict[str, Any] = {
     "channel": "gpu1/a",
     "channels": ["gpu1/a"],
     "clock_skew_seconds": 0.02,
+    "clock_skew_limit_seconds": 30.0,
     "code": "no_reload",
     "command": "llama-server",
     "completion_tokens": 9120,

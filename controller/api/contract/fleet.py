@@ -65,6 +65,9 @@ class Node(Shape):
     last_seen_at: Time | None
     version: str | None
     clock_skew_seconds: float | None
+    """The node's wall clock less the controller's; bookings are corrected for it"""
+    clock_skew_limit_seconds: float
+    """Beyond it certificates and logs are in danger, and the node counts as wrong"""
     cordoned: bool
     """Takes no new bookings"""
     drain_until: Time | None
