@@ -1,4 +1,4 @@
-/* libcuda.so.1 in small, for tests/device/check_gpu.py: what it allocates is written to $SMALL_NVML as `hold PID:BYTES`,
+/* libcuda.so.1 in small, for tests/device/holder.py: what it allocates is written to $SMALL_NVML as `hold PID:BYTES`,
    where small_nvml.c finds it for as long as the process lives.                                                         */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,8 @@
 /* libnvidia-ml.so.1 in small, for the real Python binding. State is read at each call from $SMALL_NVML:
      error N                         nvmlInit answers N (9: the driver is not loaded)
-     use N                           how busy every GPU is, in percent (42)
+     use N                           how busy every GPU is, in percent (42); below 0: it cannot say
+     shift N                         processes have other numbers, as outside of a container
+     mute 1                          no processes are named
      gpu UUID TOTAL USED [PID:BYTES …]      one line a GPU; with TOTAL 0 it is lost
      hold PID:BYTES                  more of the first GPU, while that process lives                                      */
 #include <signal.h>
@@ -10,12 +12,12 @@
 
 #define MAX 8
 static struct gpu { int index; char uuid[80], procs[400]; unsigned long long total, used; } gpus[MAX];
-static int count, error, ready, use;
+static int count, error, ready, use, shift, mute;
 
 static void look(void) {
     char line[600];
     FILE *f = getenv("SMALL_NVML") ? fopen(getenv("SMALL_NVML"), "r") : NULL;
-    count = error = 0;
+    count = error = shift = mute = 0;
     use = 42;
     while (f && count < MAX && fgets(line, sizeof line, f)) {
         struct gpu *g = &gpus[count];
@@ -30,6 +32,7 @@ static void look(void) {
         }
         g->procs[0] = 0;
         if (sscanf(line, "error %d", &error) == 1 || sscanf(line, "use %d", &use) == 1) continue;
+        if (sscanf(line, "shift %d", &shift) == 1 || sscanf(line, "mute %d", &mute) == 1) continue;
         if (sscanf(line, "gpu %79s %llu %llu %399[^\n]", g->uuid, &g->total, &g->used, g->procs) >= 3) g->index = count++;
     }
     if (f) fclose(f);
@@ -52,7 +55,7 @@ int nvmlDeviceGetHandleByIndex_v2(unsigned i, struct gpu **g) { CALL; if (i >= (
 int nvmlDeviceGetUUID(struct gpu *g, char *to, unsigned size) { ON(g); return text(g->uuid, to, size); }
 int nvmlDeviceGetName(struct gpu *g, char *to, unsigned size) { ON(g); return text("Small GPU", to, size); }
 int nvmlDeviceGetMemoryInfo(struct gpu *g, unsigned long long *m) { ON(g); m[0] = g->total; m[1] = g->total - g->used; m[2] = g->used; return 0; }
-int nvmlDeviceGetUtilizationRates(struct gpu *g, unsigned *u) { ON(g); u[0] = use; u[1] = 0; return 0; }
+int nvmlDeviceGetUtilizationRates(struct gpu *g, unsigned *u) { ON(g); if (use < 0) return 3; u[0] = use; u[1] = 0; return 0; }
 int nvmlDeviceGetTemperature(struct gpu *g, int sensor, unsigned *c) { ON(g); *c = 30 + use / 2; return 0; }
 int nvmlDeviceGetPowerUsage(struct gpu *g, unsigned *mw) { ON(g); *mw = 300123; return 0; }
 struct process { unsigned pid; unsigned long long used; unsigned instance, compute; };
@@ -60,10 +63,11 @@ int nvmlDeviceGetComputeRunningProcesses_v3(struct gpu *g, unsigned *n, struct p
     unsigned found = 0, room = *n;
     char copy[400], *at = NULL;
     ON(g);
-    strcpy(copy, g->procs);
+    strcpy(copy, mute ? "" : g->procs);
     for (char *p = strtok_r(copy, " ", &at); p; p = strtok_r(NULL, " ", &at), found++) {
         struct process one = {0, 0, -1u, -1u};
         sscanf(p, "%u:%llu", &one.pid, &one.used);
+        one.pid += shift;
         if (found < room) to[found] = one;
     }
     *n = found;
