@@ -16,6 +16,7 @@ from flask.typing import ResponseReturnValue
 from sqlalchemy.exc import DBAPIError, TimeoutError
 from werkzeug.exceptions import HTTPException
 
+from controller.said import fault, say
 from controller.store.session import answers_not, why_not
 
 log = logging.getLogger(__name__)
@@ -68,7 +69,7 @@ class Invalid(ApiError):
     @classmethod
     def field(cls, name: str, message: str, **extra: Any) -> Invalid:
         """One field's fault; the message is made to name it."""
-        return cls(f"{name}: {message}", details={name: message}, **extra)
+        return cls(fault(name, message), details={name: message}, **extra)
 
 
 class TooMany(ApiError):
@@ -119,22 +120,29 @@ def register(app: Flask) -> None:
 
     @app.errorhandler(Exception)
     def _fault(err: Exception) -> ResponseReturnValue:
-        fault = secrets.token_hex(4)
-        log.exception("request failed fault=%s method=%s path=%s", fault, request.method, request.path, exc_info=err)
-        message = f"something went wrong here, not in your request; the controller's log has it under {fault}"
-        return _answer(app, 500, {"error": {"code": "internal", "message": message, "details": {"fault": fault}}})
+        number = secrets.token_hex(4)
+        log.exception("request failed fault=%s method=%s path=%s", number, request.method, request.path, exc_info=err)
+        message = say(
+            "something went wrong here, not in your request; the controller's log has it under %(number)s",
+            number=number,
+        )
+        return _answer(app, 500, {"error": {"code": "internal", "message": message, "details": {"fault": number}}})
 
 
 def _sorry(said: str) -> str:
     """What is the matter with the database, for people; its own words are in the log."""
     low = said.lower()
     if "full" in low or "no space" in low or "disk i/o" in low:
-        why = "the controller's disk is full or fails, so nothing can be written; an administrator has to make room"
+        why: str = say(
+            "the controller's disk is full or fails, so nothing can be written; an administrator has to make room"
+        )
+    elif "locked" in low or "lock timeout" in low:
+        why = say("somebody else keeps the database locked (a migration, a shell that was left open)")
     elif "readonly" in low or "read-only" in low:
-        why = "the database can only be read at present"
+        why = say("the database can only be read at present")
     else:
-        why = "the database does not answer"
-    return f"{why}. Nothing was changed. What runs goes on by its timetable; try again in a while"
+        why = say("the database does not answer")
+    return say("%(why)s. Nothing was changed. What runs goes on by its timetable; try again in a while", why=why)
 
 
 def _answer(app: Flask, status: int, body: dict[str, Any]) -> ResponseReturnValue:
@@ -146,9 +154,9 @@ def _answer(app: Flask, status: int, body: dict[str, Any]) -> ResponseReturnValu
 
 def _words(err: HTTPException) -> str:
     if err.code == 404:
-        return f"there is no {request.path}"
+        return say("there is no %(path)s", path=request.path)
     if err.code == 405:
-        return f"{request.method} is not possible on {request.path}"
+        return say("%(method)s is not possible on %(path)s", method=request.method, path=request.path)
     if err.code == 413:
-        return "the request is larger than this server takes (1 MiB)"
-    return err.description or err.name or "the request failed"
+        return say("the request is larger than this server takes (1 MiB)")
+    return err.description or err.name or say("the request failed")

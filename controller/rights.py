@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from controller.said import say
+
 ROLES = ("user", "approver", "admin")
 
 
@@ -75,37 +77,37 @@ def _anybody(actor: Actor, _subject: Any) -> Verdict:
 
 
 def _admin(actor: Actor, _subject: Any) -> Verdict:
-    return _YES if actor.role == "admin" else Verdict(False, "only an administrator may do this")
+    return _YES if actor.role == "admin" else Verdict(False, say("only an administrator may do this"))
 
 
 def _decider(actor: Actor, _subject: Any) -> Verdict:
     if actor.role in ("approver", "admin"):
         return _YES
-    return Verdict(False, "only an approver or an administrator may decide requests")
+    return Verdict(False, say("only an approver or an administrator may decide requests"))
 
 
 def _holder(actor: Actor, held: Held) -> Verdict:
     if actor.role == "admin" or actor.id == held.holder_id:
         return _YES
-    return Verdict(False, "this is somebody else's booking; only its holder or an administrator may change it")
+    return Verdict(False, say("this is somebody else's booking; only its holder or an administrator may change it"))
 
 
 def _book(actor: Actor, owned: Owned) -> Verdict:
     if actor.role == "admin" or owned.owner_id in (None, actor.id):
         return _YES
-    return Verdict(False, "only an administrator may book for somebody else")
+    return Verdict(False, say("only an administrator may book for somebody else"))
 
 
 def _details(actor: Actor, held: Held) -> Verdict:
     if actor.role in ("approver", "admin") or actor.id == held.holder_id or actor.id in held.participants:
         return _YES
-    return Verdict(False, "note and participants are for the holder, participants, approvers and administrators")
+    return Verdict(False, say("note and participants are for the holder, participants, approvers and administrators"))
 
 
 def _running(actor: Actor, running: Held | None) -> Verdict:
     if actor.role == "admin" or (running is not None and running.holder_id == actor.id):
         return _YES
-    return Verdict(False, "only an administrator, or the holder while the reservation runs, may do this")
+    return Verdict(False, say("only an administrator, or the holder while the reservation runs, may do this"))
 
 
 def _log(actor: Actor, launch_of: Held | None) -> Verdict:
@@ -114,20 +116,20 @@ def _log(actor: Actor, launch_of: Held | None) -> Verdict:
     if actor.id == launch_of.holder_id or actor.id in launch_of.participants:
         return _YES
     return Verdict(
-        False, "this output belongs to a reservation; its holder, participants and administrators may read it"
+        False, say("this output belongs to a reservation; its holder, participants and administrators may read it")
     )
 
 
 def _own(actor: Actor, owned: Owned) -> Verdict:
     if actor.role == "admin" or owned.owner_id == actor.id:
         return _YES
-    return Verdict(False, "only the owner or an administrator may do this")
+    return Verdict(False, say("only the owner or an administrator may do this"))
 
 
 def _holder_name(actor: Actor, who: HolderName) -> Verdict:
     if who.show_holders in ("users", "everyone") or actor.role == "admin" or actor.id == who.holder_id:
         return _YES
-    return Verdict(False, "holders' names are for administrators here")
+    return Verdict(False, say("holders' names are for administrators here"))
 
 
 ACTIONS: dict[str, Callable[[Actor, Any], Verdict]] = {

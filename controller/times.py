@@ -9,6 +9,8 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, WithJsonSchema
 
+from controller.said import say
+
 _SHAPE = re.compile(
     r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d)(:\d\d)?(\.\d{1,12})?[ ]?(Z|[+-]\d\d:\d\d)?", re.ASCII | re.IGNORECASE
 )
@@ -19,22 +21,22 @@ _EXAMPLE = "2030-01-31T14:00:00Z"
 def parse(value: Any) -> int:
     """Milliseconds of an RFC 3339 time. Raises ValueError in words; a time without a zone is refused."""
     if not isinstance(value, str):
-        raise ValueError(f"must be a time such as {_EXAMPLE}")
+        raise ValueError(say("must be a time such as %(example)s", example=_EXAMPLE))
     text = value.strip()
     if not _zone(text) and len(text) > 16:
         text = _QUERY_PLUS.sub(r"+\1", text)
     match = _SHAPE.fullmatch(text)
     if match is None:
-        raise ValueError(f"must be a time such as {_EXAMPLE} or 2030-01-31T22:00:00+08:00")
+        raise ValueError(say("must be a time such as %(example)s or 2030-01-31T22:00:00+08:00", example=_EXAMPLE))
     day, minute, second, fraction, zone = match.groups()
     if zone is None:
-        raise ValueError(f"has no time zone; end it with Z or an offset, such as {_EXAMPLE}")
+        raise ValueError(say("has no time zone; end it with Z or an offset, such as %(example)s", example=_EXAMPLE))
     try:
         moment = datetime.fromisoformat(f"{day}T{minute}{second or ':00'}{'+00:00' if zone in 'zZ' else zone}")
     except ValueError as err:
-        raise ValueError(f"is no such time: {err}") from None
+        raise ValueError(say("is no such time: %(err)s", err=str(err))) from None
     if not 1970 < moment.year < 9999:
-        raise ValueError("must lie between the years 1971 and 9998")
+        raise ValueError(say("must lie between the years 1971 and 9998"))
     return int(moment.timestamp()) * 1000 + int(((fraction or ".0")[1:] + "000")[:3])
 
 

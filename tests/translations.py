@@ -7,19 +7,21 @@ from pathlib import Path
 
 from babel.messages.extract import extract_from_file
 
-from controller.console.spoken import MARKED
 from controller.settings import Settings
 
 CONTROLLER = Path(__file__).parents[1] / "controller"
-KEYWORDS = {"_": None, "gettext": None, "ngettext": (1, 2), "N_": None, "raw": None}
+KEYWORDS = {"_": None, "gettext": None, "ngettext": (1, 2), "N_": None, "say": None, "raw": None}
 
 
 def texts() -> set[str | tuple[str, str]]:
     """Message ids; (singular, plural) where a text has two forms."""
     found: set[str | tuple[str, str]] = set()
-    rules = [CONTROLLER / "scheduling" / f"{name}.py" for name in MARKED]
-    for path in [*(CONTROLLER / "console").glob("*.py"), CONTROLLER / "words.py", CONTROLLER / "acts.py", *rules]:
-        found.update(m[1] for m in extract_from_file("python", path, KEYWORDS) if m[1])
+    for path in sorted(CONTROLLER.rglob("*.py")):
+        own = (
+            path.is_relative_to(CONTROLLER / "notify") or path.name == "calendars.py"
+        )  # they have a catalogue of their own
+        keywords = {"say": None} if own else KEYWORDS
+        found.update(m[1] for m in extract_from_file("python", path, keywords) if m[1])
     options = {"trimmed": "false", "newstyle_gettext": "true"}
     for path in (CONTROLLER / "console" / "templates").rglob("*.html"):
         found.update(

@@ -37,6 +37,7 @@ from controller.api.route import Answer, Call, Ready, Route, parse_body, parse_q
 from controller.context import Context
 from controller.errors import BadRequest, Forbidden, Invalid
 from controller.rights import Actor, may
+from controller.said import fault, say
 
 BASE = "/api/v1"
 MODULES = (
@@ -62,7 +63,7 @@ def register(app: Flask, ctx: Context) -> None:
 def _view(ctx: Context, route: Route) -> Callable[..., Response]:
     def view(**args: str) -> Response:
         if any("\x00" in a for a in args.values()):
-            raise BadRequest("the path must not hold NUL characters")
+            raise BadRequest(say("the path must not hold NUL characters"))
         now = ctx.clock()
         actor = _NOBODY if route.public else auth.authenticate(ctx, request, now)
         if route.action is not None:
@@ -93,7 +94,7 @@ def _problem(field: str, words: Any) -> dict[str, Any]:
     return {
         "field": field,
         "code": "invalid",
-        "message": f"{field}: {words}",
+        "message": fault(field, words),
         "overridable": False,
         "requestable": False,
     }
@@ -102,7 +103,7 @@ def _problem(field: str, words: Any) -> dict[str, Any]:
 def _json_bytes() -> bytes:
     raw = request.get_data()
     if raw.strip() and not request.is_json:
-        raise UnsupportedBody("the body must be JSON: send Content-Type: application/json")
+        raise UnsupportedBody(say("the body must be JSON: send Content-Type: application/json"))
     return raw
 
 

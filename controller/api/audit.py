@@ -9,6 +9,7 @@ from pydantic import Field
 from controller import acts, shapes
 from controller.api.route import Call, Page, Route, cursor, listed, place
 from controller.errors import Invalid
+from controller.said import say
 from controller.store import audit, users
 from controller.times import Instant
 
@@ -34,7 +35,7 @@ def list_audit(call: Call) -> dict[str, Any]:
         if query.actor is not None and query.actor != "system":
             actor = users.find(session, query.actor)
             if actor is None:
-                raise Invalid.field("actor", f"there is nobody with the id or name {query.actor}")
+                raise Invalid.field("actor", say("there is nobody with the id or name %(name)s", name=query.actor))
         rows = audit.page(
             session,
             query.limit + 1,

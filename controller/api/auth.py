@@ -12,6 +12,7 @@ from controller import sessions
 from controller.context import Context
 from controller.errors import Forbidden, Unauthorized
 from controller.rights import Actor
+from controller.said import say
 from controller.sessions import SignedIn
 from controller.store import keys
 from controller.store.session import if_it_can
@@ -26,12 +27,14 @@ def authenticate(ctx: Context, request: Request, now: int) -> Actor:
         return _by_key(ctx, header, now)
     signed_in = current(ctx)
     if signed_in is None:
-        raise Unauthorized("who are you? send `Authorization: Bearer <API key>`, or log in to the console")
+        raise Unauthorized(say("who are you? send `Authorization: Bearer <API key>`, or log in to the console"))
     if request.method not in SAFE:
         try:
             validate_csrf(request.headers.get("X-CSRF-Token"))
         except ValidationError as err:
-            raise Forbidden(f"{err} (send the page's token in X-CSRF-Token, or use an API key)") from None
+            raise Forbidden(
+                say("%(err)s (send the page's token in X-CSRF-Token, or use an API key)", err=str(err))
+            ) from None
     user = signed_in.user
     if user.password_temporary and not _own_password(request, user.id):
         raise PasswordNeeded("your password was set by an administrator; choose your own at /password first")
@@ -74,11 +77,13 @@ def _own_password(request: Request, user_id: str) -> bool:
 def _by_key(ctx: Context, header: str, now: int) -> Actor:
     scheme, _, secret = header.partition(" ")
     if scheme.lower() != "bearer" or not secret.strip():
-        raise Unauthorized("the Authorization header must read `Bearer <API key>`")
+        raise Unauthorized(say("the Authorization header must read `Bearer <API key>`"))
     with ctx.store.glance() as db:
         found = keys.authenticate(db, secret.strip(), now)
     if found is None:
-        raise Unauthorized("this API key is not known here, was revoked or has expired; make another with a log-in")
+        raise Unauthorized(
+            say("this API key is not known here, was revoked or has expired; make another with a log-in")
+        )
     if found.last_used_at is None or found.last_used_at < now - keys.LAST_USE_MS:
         with if_it_can("when a key was last used"), ctx.store.write() as db:
             keys.used(db, found.key_id, now)

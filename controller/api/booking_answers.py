@@ -11,6 +11,7 @@ from controller import shapes
 from controller.api.route import Call
 from controller.booking import act, bare_card, offers, refusals, requests, series, view
 from controller.booking.series import Occurrence
+from controller.said import say
 from controller.scheduling.policies import Policy, allowance, sentences
 from controller.store import channels, reservations, users
 from controller.store.tables import HOLDING, Reservation
@@ -68,7 +69,7 @@ def begins(call: Call, row: Reservation, seen: view.View) -> dict[str, Any]:
     where = seen.place
     hints = [*status_hints(row.status), *away(call, where)]
     if where.channel.gone_at is not None:
-        message = "The channel is no longer there: this booking cannot be served."
+        message = say("The channel is no longer there: this booking cannot be served.")
         hints = [{"code": "channel_gone", "message": message}]
     card = {}
     if row.kind == "exclusive" and call.may("reservation.details", row):
@@ -90,19 +91,19 @@ def told(outlook: Any, hints: Hints) -> dict[str, Any]:
 
 
 def counted(yes: bool) -> Hints:
-    message = "starts_at was up to a minute in the past: it counts as now."
+    message = say("starts_at was up to a minute in the past: it counts as now.")
     return [{"code": "counts_as_now", "message": message}] if yes else []
 
 
 def status_hints(status: str) -> Hints:
-    message = "This booking waits for an approver; it holds the time until then."
+    message = say("This booking waits for an approver; it holds the time until then.")
     return [{"code": "needs_approval", "message": message}] if status == "pending" else []
 
 
 def away(call: Call, where: view.Place) -> Hints:
     if call.ctx.live.node(where.node.name).online:
         return []
-    message = f"Node {where.node.name} is away at present: what it runs cannot be seen from here."
+    message = say("Node %(node)s is away at present: what it runs cannot be seen from here.", node=where.node.name)
     return [{"code": "node_away", "message": message}]
 
 

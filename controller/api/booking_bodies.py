@@ -12,6 +12,7 @@ from pydantic import AfterValidator, Field
 from controller.api.route import Body, Page
 from controller.booking.series import Repeat
 from controller.errors import Invalid
+from controller.said import say
 from controller.scheduling.booking_rules import Booking, effective_start
 from controller.scheduling.repeats import MOST, WEEKDAYS, Rule
 from controller.times import Instant, Start, parse
@@ -55,7 +56,7 @@ class Repetition(Body):
         days = frozenset(WEEKDAYS.index(d) for d in self.days or ())
         rule = Rule(self.every, _zone(self.zone), days, self.count, last_day, until)
         if (self.until is None) == (self.count is None):
-            raise Invalid.field("repeat.until", "say either until or count")
+            raise Invalid.field("repeat.until", say("say either until or count"))
         return Repeat(rule, self.model_dump(exclude_none=True), self.on_conflict == "skip")
 
 
@@ -82,7 +83,7 @@ class NewReservation(Body):
         kind: Kind = "exclusive" if self.maintenance and "kind" not in self.model_fields_set else self.kind
         booking = Booking(kind, self.model, self.preset, start, self.ends_at, self.maintenance)
         if self.clear_conflicts and not self.maintenance:
-            raise Invalid.field("clear_conflicts", "is for maintenance only")
+            raise Invalid.field("clear_conflicts", say("is for maintenance only"))
         return booking, counted and self.starts_at is not None
 
 
@@ -149,7 +150,7 @@ def _until(text: str | None) -> tuple[date | None, int | None]:
             return date.fromisoformat(text.strip()), None
         return None, parse(text)
     except ValueError as err:
-        raise Invalid.field("repeat.until", f"{err}; or a day such as 2030-03-31") from None
+        raise Invalid.field("repeat.until", say("%(err)s; or a day such as 2030-03-31", err=str(err))) from None
 
 
 def _zone(name: str) -> ZoneInfo:
@@ -158,7 +159,9 @@ def _zone(name: str) -> ZoneInfo:
             return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):
         pass
-    raise Invalid.field("repeat.zone", f"{name!r} is no time zone; name one such as Europe/Berlin or UTC")
+    raise Invalid.field(
+        "repeat.zone", say("%(name)s is no time zone; name one such as Europe/Berlin or UTC", name=repr(name))
+    )
 
 
 def problem(field: str, code: str, message: str) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from controller.api.route import Call, Route, cursor, listed, place
 from controller.booking import act, maintenance, people, refusals, series, steps, view
 from controller.errors import Forbidden, Invalid
 from controller.rights import HolderName
+from controller.said import say, words_of
 from controller.scheduling.booking_rules import (
     NOT_WHILE_IT_RUNS,
     Booking,
@@ -34,7 +35,7 @@ def list_reservations(call: Call) -> dict[str, Any]:
     query = call.query(Listing)
     after = place(query.cursor, int, str)
     if query.start is not None and query.end is not None and query.start >= query.end:
-        raise Invalid.field("to", "must be later than `from`")
+        raise Invalid.field("to", say("must be later than `from`"))
     with call.ctx.store.read() as session:
         rows = reservations.page(
             session,
@@ -68,7 +69,7 @@ def create(call: Call) -> dict[str, Any]:
     try:
         made = series.create(call.ctx, call.actor, call.now, body.channel, booking, extras, body.repeat.repeat())
     except RepeatError as err:
-        raise refusals.unfit(err.field, "bad_repeat", str(err)) from None
+        raise refusals.unfit(err.field, "bad_repeat", words_of(err)) from None
     answer = answers.new(call, made.rows[0], made.view, hints)
     with call.ctx.store.read() as session:
         shape = answers.shaper(session, call, made.rows)
@@ -112,7 +113,7 @@ def check(call: Call) -> dict[str, Any]:
         if status == "pending" and old is not None and reservations.is_running(old, call.now):
             found, status = [*found, Problem("ends_at", "needs_approval", NOT_WHILE_IT_RUNS)], "refused"
         hints += [
-            {"code": p.code, "message": f"Over a limit, which you may pass: {p.message}."}
+            {"code": p.code, "message": say("Over a limit, which you may pass: %(limit)s.", limit=p.message)}
             for p in found
             if p.overridable
         ]
@@ -152,7 +153,7 @@ def _check_series(
         repeat = body.repeat.repeat()
         judged, seen = series.judge(session, call.ctx, where, booking, holder, call.actor, call.now, repeat)
     except RepeatError as err:
-        return _refused([problem(err.field, "bad_repeat", str(err))])
+        return _refused([problem(err.field, "bad_repeat", words_of(err))])
     wanted = [o for o in judged if not o.skipped]
     refused = [o for o in wanted if o.status == "refused"] if wanted else judged
     clashing = list({r.id: r for o in judged for r in o.clashes}.values())
@@ -160,10 +161,15 @@ def _check_series(
     pending = any(o.status == "pending" for o in wanted)
     status = "refused" if refused else "pending" if pending else "approved"
     if moved := sum(o.window.moved for o in judged):
-        message = f"On {moved} of the days the clocks skip the start: it is as much later."
+        message = say("On %(days)s of the days the clocks skip the start: it is as much later.", days=moved)
         hints.append({"code": "start_moved", "message": message})
     if skipped := len(judged) - len(wanted):
-        hints.append({"code": "skips", "message": f"{skipped} of {len(judged)} clash and are left out."})
+        hints.append(
+            {
+                "code": "skips",
+                "message": say("%(skipped)s of %(all)s clash and are left out.", skipped=skipped, all=len(judged)),
+            }
+        )
     hints += [*answers.status_hints(status), *answers.away(call, where)]
     return {
         **_NOTHING,
@@ -187,7 +193,7 @@ def change(call: Call) -> dict[str, Any]:
     changes: dict[str, Any] = {k: given[k] for k in ("channel", "kind", "model", "preset") if k in given}
     for field in FIXED:
         if field in given and given[field] is None:
-            raise Invalid.field(field, "must not be null; leave it out to keep it")
+            raise Invalid.field(field, say("must not be null; leave it out to keep it"))
     if "starts_at" in given and not _starts_at(call, body.starts_at):
         changes["start"], moved = effective_start(body.starts_at, call.now)
         counted = answers.counted(moved and body.starts_at is not None)
@@ -211,7 +217,11 @@ def _replaced(session: Session, call: Call, reservation_id: str | None) -> Reser
         return None
     row = reservations.get(session, reservation_id)
     if row is None:
-        raise refusals.unfit("replaces", "unknown_booking", f"there is no booking {reservation_id!r}")
+        raise refusals.unfit(
+            "replaces",
+            "unknown_booking",
+            say("there is no booking %(id)s", id=repr(reservation_id)),
+        )
     people.need(call.actor, "reservation.change", row)
     return row
 
@@ -225,7 +235,9 @@ def _channel_id(session: Session, full_name: str | None) -> str | None:
         return None
     found = channels.by_full_name(session, full_name)
     if found is None:
-        raise Invalid.field("channel", f"there is no channel {full_name!r}; name it node/channel")
+        raise Invalid.field(
+            "channel", say("there is no channel %(channel)s; name it node/channel", channel=repr(full_name))
+        )
     return found[0].id
 
 
@@ -236,7 +248,7 @@ def _holder_id(session: Session, call: Call, holder: str | None) -> str | None:
         return call.actor.id
     user = users.find(session, holder)
     if user is None:
-        raise Invalid.field("holder", f"there is nobody with the id or name {holder!r}")
+        raise Invalid.field("holder", say("there is nobody with the id or name %(name)s", name=repr(holder)))
     call.need("reservation.holder", HolderName(user.id, call.ctx.settings.show_holders))
     return user.id
 

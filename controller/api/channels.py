@@ -13,6 +13,7 @@ from controller.booking import view
 from controller.channel_view import Seen, see, shape_all
 from controller.errors import Conflict, Invalid, NotFound
 from controller.fleet import planner_store
+from controller.said import say
 from controller.scheduling.policies import Policy, PolicyError, policy_of
 from controller.store import audit, channels, models, reservations, users
 from controller.store.session import Write
@@ -118,7 +119,7 @@ def found(session: Session, call: Call) -> tuple[Channel, Node]:
     """The channel of the path. Raises NotFound."""
     row = channels.find(session, call.args["node"], call.args["name"])
     if row is None:
-        raise NotFound(f"there is no channel {call.args['node']}/{call.args['name']}")
+        raise NotFound(say("there is no channel %(node)s/%(name)s", node=call.args["node"], name=call.args["name"]))
     return row
 
 
@@ -132,11 +133,22 @@ def runnable(
     """Raises Invalid naming `<prefix>model` or `<prefix>preset` unless the channel can run it."""
     place = view.Place(channel, node)
     if models.on_channel(session, channel, model) is None:
-        raise Invalid.field(f"{prefix}model", f"there is no model {model!r} in this channel's folders")
+        raise Invalid.field(
+            f"{prefix}model", say("there is no model %(model)s in this channel's folders", model=repr(model))
+        )
     if view.launch_of(session, call.ctx.settings, place, model, preset) is None:
         if preset is None:
-            raise Invalid.field(f"{prefix}model", f"no engine of this channel can load {model!r}")
-        raise Invalid.field(f"{prefix}preset", f"there is no preset {preset!r} of {model!r} that this channel can run")
+            raise Invalid.field(
+                f"{prefix}model", say("no engine of this channel can load %(model)s", model=repr(model))
+            )
+        raise Invalid.field(
+            f"{prefix}preset",
+            say(
+                "there is no preset %(preset)s of %(model)s that this channel can run",
+                preset=repr(preset),
+                model=repr(model),
+            ),
+        )
 
 
 def _default(session: Write, call: Call, channel: Channel, node: Node, given: dict[str, Any]) -> None:
@@ -145,7 +157,7 @@ def _default(session: Write, call: Call, channel: Channel, node: Node, given: di
     preset = given.get("default_preset", channel.default_preset if same else None)
     if model is None:
         if given.get("default_preset") is not None:
-            raise Invalid.field("default_preset", "needs a default_model")
+            raise Invalid.field("default_preset", say("needs a default_model"))
         preset = None
     else:
         runnable(session, call, channel, node, model, preset, "default_")
@@ -160,9 +172,8 @@ def _policy(session: Session, call: Call, channel: Channel, given: dict[str, Any
     merged |= {name: None for name in ("allowed_users", "allowed_roles") if merged.get(name) == []}
     try:
         policy = policy_of(merged, *call.ctx.settings.booking_limits)
-    except (PolicyError, RecursionError) as err:
-        field, _, words = str(err).partition(": ")
-        raise Invalid.field(field, words) from None
+    except PolicyError as err:
+        raise Invalid.field(err.field, err.problem) from None
     if policy.allowed_users is not None:
         merged["allowed_users"] = _people(session, policy.allowed_users)
     return merged
@@ -172,7 +183,9 @@ def _people(session: Session, wanted: Sequence[str]) -> list[str]:
     """Ids of people by id or name: a policy stays what it is when somebody is renamed."""
     known = users.find_all(session, wanted)
     if missing := [one for one in wanted if one not in known]:
-        raise Invalid.field("policy.allowed_users", f"there is nobody with the id or name {missing[0]!r}")
+        raise Invalid.field(
+            "policy.allowed_users", say("there is nobody with the id or name %(name)s", name=repr(missing[0]))
+        )
     return list(dict.fromkeys(known[one].id for one in wanted))
 
 
@@ -184,7 +197,9 @@ def _command(call: Call, kind: str) -> Answer:
         running = reservations.running(session, channel.id, call.now)
         call.need(f"channel.{kind}", running)
         if not ctx.live.node(node.name).online:
-            raise Conflict(f"node {node.name} is away; it goes on by its plan and hears nothing until it is back")
+            raise Conflict(
+                say("node %(node)s is away; it goes on by its plan and hears nothing until it is back", node=node.name)
+            )
         if kind == "reload" and running is not None:
             planner_store.repin(session, running.id)  # what was edited since is taken now
         row = Command(
@@ -208,7 +223,7 @@ def one_command(call: Call) -> dict[str, Any]:
         channel, node = found(session, call)
         row = session.get(Command, call.args["id"])
         if row is None or row.node_id != node.id or row.channel != channel.name:
-            raise NotFound("there is no such command of this channel")
+            raise NotFound(say("there is no such command of this channel"))
         return {"id": row.id, "kind": row.kind, "state": row.state, "answer": row.answer or None}
 
 

@@ -9,13 +9,14 @@ from controller.api.booking_bodies import Act, Decision, Ending, Extension, Move
 from controller.api.route import Call, Route
 from controller.booking import act, moving, series
 from controller.errors import ApiError, Invalid
+from controller.said import say
 from controller.store.tables import Reservation
 
 
 def extend(call: Call) -> dict[str, Any]:
     body = call.body(Extension)
     if (body.ends_at is None) == (body.minutes is None):
-        raise Invalid.field("minutes", "say either minutes or ends_at")
+        raise Invalid.field("minutes", say("say either minutes or ends_at"))
     row = act.extend(
         call.ctx, call.actor, call.now, call.args["id"], body.ends_at, body.minutes, body.reason, body.version
     )
@@ -53,7 +54,7 @@ def decide(call: Call) -> dict[str, Any]:
     """Each by itself: one that cannot be decided keeps none of the others."""
     body = call.body(Decision)
     if not body.approve and not body.reason.strip():
-        raise Invalid.field("reason", "say why, the requesters will read it")
+        raise Invalid.field("reason", say("say why, the requesters will read it"))
     items: list[dict[str, Any]] = []
     for one in dict.fromkeys(body.ids):
         try:

@@ -15,6 +15,7 @@ from controller.api.route import Body, Call, Page, Route, cursor, listed, place
 from controller.context import Context
 from controller.errors import Conflict, Invalid, NotFound, TooMany
 from controller.rights import Owned
+from controller.said import say
 from controller.store import audit, channels, links, users
 from controller.store.tables import SecretLink, User
 from controller.throttle import Rate, Throttle
@@ -51,13 +52,13 @@ def create_feed(call: Call) -> dict[str, Any]:
     with call.ctx.store.write() as session:
         owner = _person(session, body.user) if body.user is not None else users.get(session, call.actor.id)
         if owner is None or owner.disabled_at is not None:
-            raise Conflict("the account is disabled; its links would open nothing")
+            raise Conflict(say("the account is disabled; its links would open nothing"))
         call.need("feed.change", Owned(owner.id))
         if body.kind == "wall":
             call.need("wall.create")
         row = channels.by_full_name(session, body.channel) if body.channel is not None else None
         if body.channel is not None and row is None:
-            raise Invalid.field("channel", f"there is no channel {body.channel}")
+            raise Invalid.field("channel", say("there is no channel %(channel)s", channel=body.channel))
         channel_id = row[0].id if row is not None else None
         name = " ".join("".join(c if c.isprintable() else " " for c in body.name).split())
         link, secret = links.create(session, owner.id, body.kind, call.now, channel_id, name)
@@ -72,7 +73,7 @@ def revoke_feed(call: Call) -> None:
     with call.ctx.store.write() as session:
         row = session.get(SecretLink, call.args["id"])
         if row is None or not call.may("feed.change", Owned(row.user_id)):
-            raise NotFound("there is no such feed of yours")
+            raise NotFound(say("there is no such feed of yours"))
         if links.revoke(session, row.id, call.now):
             audit.add(session, call.actor.id, "link.revoke", row.id, call.now, before={"name": row.name})
 
@@ -88,13 +89,15 @@ def serve(ctx: Context, secret: str) -> Response:
     address = f"address {request.remote_addr}"
     wait = wrong.wait(address) or rate.wait(secret)
     if wait > 0:
-        raise TooMany(f"too often; try again in {int(wait) + 1} s", details={"retry_after": int(wait) + 1})
+        raise TooMany(
+            say("too often; try again in %(wait)s s", wait=int(wait) + 1), details={"retry_after": int(wait) + 1}
+        )
     now = ctx.clock()
     with ctx.store.read() as session:
         found = links.resolve(session, secret, "feed")
         if found is None:
             wrong.failed(address)
-            raise NotFound("there is no such feed: it was revoked, or the address is incomplete")
+            raise NotFound(say("there is no such feed: it was revoked, or the address is incomplete"))
         link, user = found
         body = calendars.of_link(ctx, session, link, user, now)
     if links.stale(link, now):
@@ -127,7 +130,7 @@ def _shape(row: SecretLink, names: dict[str, str], where: dict[str, Any]) -> dic
 def _person(session: Session, id_or_name: str) -> User:
     user = users.find(session, id_or_name)
     if user is None:
-        raise Invalid.field("user", f"there is nobody with the id or name {id_or_name}")
+        raise Invalid.field("user", say("there is nobody with the id or name %(name)s", name=id_or_name))
     return user
 
 

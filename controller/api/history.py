@@ -10,6 +10,7 @@ from controller import spans
 from controller.api import channels as channel_routes
 from controller.api.route import MAX_LIMIT, Call, Query, Route, cursor, place
 from controller.errors import Invalid
+from controller.said import say
 from controller.store import channel_states
 from controller.store.held import held, starts
 from controller.times import Instant, text_of
@@ -29,7 +30,7 @@ def history(call: Call) -> dict[str, Any]:
     end = query.end if query.end is not None else call.now
     start = query.start if query.start is not None else min(end, call.now) - DAY_MS
     if start >= end:
-        raise Invalid.field("to", "must be later than `from`")
+        raise Invalid.field("to", say("must be later than `from`"))
     after = place(query.cursor, int)
     begin, till = max(start, after[0]) if after else start, min(end, call.now)
     with call.ctx.store.read() as session:

@@ -10,6 +10,7 @@ from controller import shapes
 from controller.api.route import Body, Call, Page, Route, cursor, listed, place
 from controller.errors import Conflict, Invalid, NotFound
 from controller.rights import Owned
+from controller.said import say
 from controller.store import audit, keys, users
 from controller.store.tables import ApiKey
 from controller.times import Instant
@@ -47,7 +48,7 @@ def create_key(call: Call) -> dict[str, Any]:
         call.need("key.change", Owned(owner))
         user = users.get(session, owner)
         if user is None or user.disabled_at is not None:
-            raise Conflict("the account is disabled; its keys would open nothing")
+            raise Conflict(say("the account is disabled; its keys would open nothing"))
         row, secret = keys.create(session, owner, users.clean_name(body.name), call.now, body.expires_at)
         shape = shapes.key(row, user.name, call.now)
         audit.add(session, call.actor.id, "key.create", row.id, call.now, after=shape)
@@ -59,7 +60,7 @@ def revoke_key(call: Call) -> None:
     with call.ctx.store.write() as session:
         row = session.get(ApiKey, call.args["id"])
         if row is None or not call.may("key.change", Owned(row.user_id)):
-            raise NotFound("there is no such key of yours")
+            raise NotFound(say("there is no such key of yours"))
         if keys.revoke(session, row.id, call.now):
             audit.add(session, call.actor.id, "key.revoke", row.id, call.now, before={"name": row.name})
     call.ctx.keys_changed()
@@ -68,7 +69,7 @@ def revoke_key(call: Call) -> None:
 def _owner(session: Any, id_or_name: str) -> str:
     user = users.find(session, id_or_name)
     if user is None:
-        raise Invalid.field("user", f"there is nobody with the id or name {id_or_name}")
+        raise Invalid.field("user", say("there is nobody with the id or name %(name)s", name=id_or_name))
     return user.id
 
 

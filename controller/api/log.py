@@ -13,6 +13,7 @@ from controller.api.route import Call, Query, Route
 from controller.context import EngineLogs
 from controller.errors import Forbidden, NotFound
 from controller.rights import may
+from controller.said import say
 from controller.store import reservations
 from controller.times import text_of
 
@@ -41,7 +42,7 @@ def read(call: Call) -> dict[str, Any]:
     logs, node, name, chosen = _chosen(call, part.launch)
     found = logs.read(node, name, part.offset, part.limit, chosen["id"])
     if found is None:
-        raise NotFound("that run's output is no longer kept")
+        raise NotFound(say("that run's output is no longer kept"))
     line = {"line": logs.line_at(node, name, chosen["id"], found["offset"])} if part.lines else {}
     return {**found, **line, "launch": _shape(chosen)}
 
@@ -89,7 +90,11 @@ def _chosen(call: Call, wanted: str) -> tuple[EngineLogs, str, str, dict[str, An
     node, name = _names(call)
     chosen = _choose(logs.launches(node, name), wanted) if logs is not None else None
     if logs is None or chosen is None:
-        raise NotFound(f"there is no output of {'the failed run before' if wanted == 'previous' else 'that run'} yet")
+        raise NotFound(
+            say("there is no output of the failed run before yet")
+            if wanted == "previous"
+            else say("there is no output of that run yet")
+        )
     _allowed(call, chosen)
     return logs, node, name, chosen
 
@@ -111,7 +116,7 @@ def _allowed(call: Call, launch: dict[str, Any]) -> None:
     if booking is None:
         verdict = may(call.actor, "node.manage")
         if not verdict:
-            raise Forbidden("this output belongs to a reservation that is not known any more")
+            raise Forbidden(say("this output belongs to a reservation that is not known any more"))
         return
     call.need("channel.log", booking)
 

@@ -11,6 +11,7 @@ from agent.engines import choose
 from controller.api.route import Call, Page, Route, cursor, listed, place
 from controller.booking.view import speed
 from controller.errors import NotFound
+from controller.said import say
 from controller.store import channels, models
 from controller.store.launches import read_catalogue
 from controller.store.models import Entry, exceeds
@@ -30,7 +31,7 @@ def one_model(call: Call) -> dict[str, Any]:
     with call.ctx.store.read() as session:
         entry = models.find(session, call.args["name"])
         if entry is None:
-            raise NotFound(f"there is no model {call.args['name']}")
+            raise NotFound(say("there is no model %(model)s", model=call.args["name"]))
         return _shapes(session, call, [entry])[0]
 
 

@@ -14,6 +14,7 @@ from controller.booking import draining
 from controller.errors import Invalid, NotFound, Unavailable
 from controller.fleet.live import LiveGpu, LiveNode
 from controller.notify import inbox
+from controller.said import say
 from controller.store import audit, channels, nodes, users
 from controller.store.session import Write
 from controller.store.tables import Node
@@ -59,7 +60,7 @@ def one_node(call: Call) -> dict[str, Any]:
 def add_node(call: Call) -> dict[str, Any]:
     ctx, name = call.ctx, call.body(NewNode).name
     if ctx.ca is None or not ctx.enrol_address:
-        raise Unavailable("this controller has no enrolment port; start it with `slotserve serve`")
+        raise Unavailable(say("this controller has no enrolment port; start it with `slotserve serve`"))
     with ctx.store.write() as session:
         node, token, ends = nodes.invite(session, name, call.actor.id, call.now)
         audit.add(session, call.actor.id, "node.invite", node.name, call.now)
@@ -73,11 +74,11 @@ def change_node(call: Call) -> dict[str, Any]:
         node = _found(session, call)
         asked = call.body(NodeChange)
         if asked.cordoned is None and asked.disabled is None and asked.drain_until is None:
-            raise Invalid.field("cordoned", "say what is to change: cordoned or disabled, true or false")
+            raise Invalid.field("cordoned", say("say what is to change: cordoned or disabled, true or false"))
         if asked.drain_until is not None and asked.cordoned is False:
-            raise Invalid.field("drain_until", "a node that takes bookings is not drained; leave cordoned out")
+            raise Invalid.field("drain_until", say("a node that takes bookings is not drained; leave cordoned out"))
         if asked.drain_until is not None and asked.drain_until <= call.now:
-            raise Invalid.field("drain_until", "must be later than now")
+            raise Invalid.field("drain_until", say("must be later than now"))
         if asked.disabled is not None and asked.disabled != (node.disabled_at is not None):
             node.disabled_at = call.now if asked.disabled else None
             audit.add(session, call.actor.id, f"node.{'disable' if asked.disabled else 'enable'}", node.name, call.now)
@@ -110,7 +111,7 @@ def _rest(node: Node) -> dict[str, Any]:
 def drain_preview(call: Call) -> dict[str, Any]:
     until = call.query(Until).until
     if until <= call.now:
-        raise Invalid.field("until", "must be later than now")
+        raise Invalid.field("until", say("must be later than now"))
     with call.ctx.store.read() as session:
         node = _found(session, call)
         found = draining.preview(session, call.ctx, call.actor, node, call.now, until)
@@ -208,7 +209,7 @@ def _processes(gpu: LiveGpu, node: str, all_of_it: bool) -> list[dict[str, Any]]
 def _found(session: Any, call: Call) -> Node:
     node = nodes.find(session, call.args["name"])
     if node is None:
-        raise NotFound(f"there is no node {call.args['name']}")
+        raise NotFound(say("there is no node %(name)s", name=call.args["name"]))
     return node
 
 

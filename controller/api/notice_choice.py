@@ -14,6 +14,7 @@ from controller.notify.delivery import Letter
 from controller.notify.kinds import KINDS, WAYS, chosen, concerns, ways
 from controller.notify.ways import chat
 from controller.notify.ways.message import NotDelivered
+from controller.said import say, words_of
 from controller.store import targets, users
 from controller.store.tables import User, new_id
 
@@ -38,7 +39,7 @@ def choose(call: Call) -> dict[str, Any]:
         try:
             user.notify = chosen(user.notify, call.body(Choice).kinds)
         except ValueError as err:
-            raise Invalid.field("kinds", str(err)) from None
+            raise Invalid.field("kinds", words_of(err)) from None
         return _shape(call, user, targets.count(session, user.id))
 
 
@@ -47,7 +48,7 @@ def try_mail(call: Call) -> dict[str, Any]:
     with ctx.store.read() as session:
         user = _person(session, call)
     if not user.email:
-        raise Conflict("your account has no e-mail address; set it first")
+        raise Conflict(say("your account has no e-mail address; set it first"))
     letter = delivery.to_person(ctx.settings, user, new_id(), f"test:{user.id}", "test", "", {}, call.now)
     if letter is None:
         raise Conflict(delivery.NO_SERVER)
@@ -57,7 +58,7 @@ def try_mail(call: Call) -> dict[str, Any]:
 def sent_now(call: Call, letter: Letter) -> dict[str, Any]:
     """A test, sent while its sender waits: {ok, error}."""
     if not _tests.acquire(blocking=False):
-        raise TooMany("other tests are being sent at this moment; try again in a few seconds")
+        raise TooMany(say("other tests are being sent at this moment; try again in a few seconds"))
     try:
         delivery.send(call.ctx.settings, letter, call.now)
     except NotDelivered as err:
@@ -90,16 +91,16 @@ def _shape(call: Call, user: User, own_targets: int) -> dict[str, Any]:
 def _available(call: Call, user: User, own_targets: int) -> list[tuple[str, str]]:
     """Each way, and why it brings nothing at present."""
     no_mail = (
-        delivery.NO_SERVER if not call.ctx.settings.smtp_host else "" if user.email else "no e-mail address is set"
+        delivery.NO_SERVER if not call.ctx.settings.smtp_host else "" if user.email else say("no e-mail address is set")
     )
-    none = "" if own_targets else "no target of this kind yet"
+    none = "" if own_targets else say("no target of this kind yet")
     return [("in_app", ""), ("email", no_mail), ("webhook", none), ("chat", chat.available() or none)]
 
 
 def _person(session: Any, call: Call) -> User:
     user = users.get(session, call.actor.id)
     if user is None:
-        raise NotFound("the account is gone")
+        raise NotFound(say("the account is gone"))
     return user
 
 

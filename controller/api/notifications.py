@@ -10,6 +10,7 @@ from controller.api.route import Body, Call, Page, Route, cursor, listed, place
 from controller.errors import Conflict, NotFound
 from controller.notify import trouble, wording
 from controller.notify.kinds import KINDS
+from controller.said import say
 from controller.store import audit, notifications, outbox
 from controller.store.tables import Notification, Outbox
 from controller.times import text_of
@@ -57,9 +58,11 @@ def send_again(call: Call) -> dict[str, Any]:
     with call.ctx.store.write() as session:
         row = session.get(Outbox, call.args["id"])
         if row is None:
-            raise NotFound(f"there is no message {call.args['id']}")
+            raise NotFound(say("there is no message %(id)s", id=call.args["id"]))
         if not outbox.again(session, row.id, call.now):
-            raise Conflict(f"the message is {row.state}; only one that failed or was dropped can be sent again")
+            raise Conflict(
+                say("the message is %(state)s; only one that failed or was dropped can be sent again", state=row.state)
+            )
         audit.add(session, call.actor.id, "message.retry", row.id, call.now)
         session.refresh(row)
         return message(row, None, None)

@@ -13,6 +13,7 @@ from controller.booking import view
 from controller.booking.view import Place
 from controller.channel_view import channel_states
 from controller.errors import Invalid
+from controller.said import say
 from controller.scheduling.hints import Hint, incomplete_hint, load_timeout_hint, override_hint
 from controller.store import audit, models
 from controller.store.launches import missing_of
@@ -33,11 +34,11 @@ class Override(Body):
 def set_override(call: Call) -> dict[str, Any]:
     body = call.body(Override)
     if body.unload == (body.model is not None):
-        raise Invalid.field("model", "say either a model or unload: true")
+        raise Invalid.field("model", say("say either a model or unload: true"))
     if body.preset is not None and body.model is None:
-        raise Invalid.field("preset", "needs a model")
+        raise Invalid.field("preset", say("needs a model"))
     if body.until is not None and body.until <= call.now:
-        raise Invalid.field("until", "is in the past")
+        raise Invalid.field("until", say("is in the past"))
     with call.ctx.store.write() as session:
         channel, node = channel_routes.found(session, call)
         if body.model is not None:

@@ -11,6 +11,7 @@ from controller.api import auth
 from controller.api.route import Body, Call, Page, Query, Route, cursor, listed, place
 from controller.errors import Conflict, Forbidden, Invalid, NotFound
 from controller.notify.language import LANGUAGES, zone_of
+from controller.said import say
 from controller.store import audit, notifications, users
 from controller.store.session import Write
 from controller.store.tables import ApiKey, User
@@ -49,7 +50,7 @@ def me(call: Call) -> dict[str, Any]:
     with call.ctx.store.read() as session:
         user = users.get(session, call.actor.id)
         if user is None:
-            raise NotFound("the account is gone")
+            raise NotFound(say("the account is gone"))
         key = session.get(ApiKey, call.actor.key_id) if call.actor.key_id else None
         return {
             **shapes.user(user, call.actor),
@@ -87,16 +88,16 @@ def change_user(call: Call) -> dict[str, Any]:
     if not own or wanted.keys() & {"name", "role", "disabled"}:
         call.need("user.manage")
     if own and "email" in wanted and call.ctx.settings.oidc_issuer and not call.may("user.manage"):
-        raise Forbidden("email: decides which account a sign-in opens here; ask an administrator to change it")
+        raise Forbidden(say("email: decides which account a sign-in opens here; ask an administrator to change it"))
     for field in ("name", "role", "disabled"):
         if field in wanted and wanted[field] is None:
-            raise Invalid.field(field, "must not be null")
+            raise Invalid.field(field, say("must not be null"))
     _check_private(wanted)
     if own and wanted.get("password") is not None:
         _know_password(call, body.current_password)
     temporary = wanted.pop("password_temporary", None)
     if temporary is not None and "password" not in wanted:
-        raise Invalid.field("password_temporary", "is said with a new password only")
+        raise Invalid.field("password_temporary", say("is said with a new password only"))
     if "password" in wanted:
         wanted["password_temporary"] = not own if temporary is None else temporary
         wanted["password_hash"] = users.hash_password(wanted.pop("password"))
@@ -123,11 +124,13 @@ def _check_private(wanted: dict[str, Any]) -> None:
     if "locale" in wanted:
         wanted["locale"] = wanted["locale"] or None
         if wanted["locale"] not in (None, *LANGUAGES):
-            raise Invalid.field("locale", f"must be one of {', '.join(LANGUAGES)}, or null")
+            raise Invalid.field("locale", say("must be one of %(list)s, or null", list=", ".join(LANGUAGES)))
     if "zone" in wanted:
         wanted["zone"] = zone = wanted["zone"] or None
         if zone is not None and str(zone_of(zone)) != zone:
-            raise Invalid.field("zone", f"there is no time zone {zone!r}; write it as Asia/Shanghai, or null")
+            raise Invalid.field(
+                "zone", say("there is no time zone %(zone)s; write it as Asia/Shanghai, or null", zone=repr(zone))
+            )
 
 
 def _apply(call: Call, session: Write, user: User, wanted: dict[str, Any], reason: str) -> None:
@@ -135,7 +138,9 @@ def _apply(call: Call, session: Write, user: User, wanted: dict[str, Any], reaso
         name = users.clean_name(wanted["name"])
         other = users.by_name(session, name)
         if other is not None and other.id != user.id:
-            raise Conflict(f"name: there is already somebody called {name}", details={"name": "is taken"})
+            raise Conflict(
+                say("name: there is already somebody called %(name)s", name=name), details={"name": say("is taken")}
+            )
         user.name = name
     for field in ("role", "email", "locale", "zone"):
         if field in wanted:
@@ -154,13 +159,13 @@ def _apply(call: Call, session: Write, user: User, wanted: dict[str, Any], reaso
         user.disabled_at = None
     session.flush()
     if not users.any_administrator(session):
-        raise Conflict("somebody must stay administrator; make another one first")
+        raise Conflict(say("somebody must stay administrator; make another one first"))
 
 
 def _found(session: Any, call: Call) -> User:
     user = users.find(session, call.args["id"])
     if user is None:
-        raise NotFound(f"there is nobody with the id or name {call.args['id']}")
+        raise NotFound(say("there is nobody with the id or name %(name)s", name=call.args["id"]))
     return user
 
 
@@ -181,9 +186,9 @@ def _know_password(call: Call, current: str | None) -> None:
     with call.ctx.store.read() as session:
         user = users.get(session, call.actor.id)
         if user is None or (user.password_hash and not users.check_password(session, user.name, current or "")):
-            raise Forbidden("current_password: is not your present password")
+            raise Forbidden(say("current_password: is not your present password"))
         if user.password_hash is None and user.subject is not None:
-            raise Forbidden("password: you sign in by the identity provider; an administrator may set one for you")
+            raise Forbidden(say("password: you sign in by the identity provider; an administrator may set one for you"))
 
 
 ROUTES = (

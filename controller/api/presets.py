@@ -17,6 +17,7 @@ from controller.api.route import Body, Call, Page, Route, cursor, listed, place
 from controller.booking import view
 from controller.errors import Conflict, Forbidden, Invalid, NotFound
 from controller.rights import Owned
+from controller.said import say
 from controller.scheduling.hints import incomplete_hint, load_timeout_hint
 from controller.store import audit, channels, models, presets, users
 from controller.store.estimates import load_seconds
@@ -34,9 +35,9 @@ Timeout = Annotated[float | None, Field(gt=0, le=86_400, allow_inf_nan=False)]
 
 def _preset_name(name: str) -> str:
     if name != name.strip() or not name.isprintable():
-        raise ValueError("must be one line without spaces at its ends")
+        raise ValueError(say("must be one line without spaces at its ends"))
     if ":" in name:
-        raise ValueError("must not hold ':' (clients write model:preset)")
+        raise ValueError(say("must not hold ':' (clients write model:preset)"))
     return name
 
 
@@ -105,9 +106,14 @@ def create(call: Call) -> dict[str, Any]:
     _checked_env(body.env)
     with call.ctx.store.write() as session:
         if models.find(session, body.model) is None:
-            raise Invalid.field("model", f"there is no model {body.model!r}; see the list of models")
+            raise Invalid.field(
+                "model", say("there is no model %(model)s; see the list of models", model=repr(body.model))
+            )
         if presets.find(session, body.model, body.name) is not None:
-            raise Conflict(f"name: {body.model} has a preset {body.name!r} already", details={"name": "is taken"})
+            raise Conflict(
+                say("name: %(model)s has a preset %(name)s already", model=body.model, name=repr(body.name)),
+                details={"name": say("is taken")},
+            )
         _permitted(call, body.engine, tokens, body.env)
         row = Preset(
             model=body.model,
@@ -132,13 +138,16 @@ def change(call: Call) -> dict[str, Any]:
     given = body.model_dump(exclude_unset=True)
     for field in ("name", "engine", "env"):
         if field in given and given[field] is None:
-            raise Invalid.field(field, "must not be null; leave it out to keep it")
+            raise Invalid.field(field, say("must not be null; leave it out to keep it"))
     with call.ctx.store.write() as session:
         row = _found(session, call)
         call.need("preset.change", Owned(row.owner_id))
         if body.version is not None and body.version != row.version:
             raise Conflict(
-                f"version: the preset was changed meanwhile (it is at version {row.version}); look at it again",
+                say(
+                    "version: the preset was changed meanwhile (it is at version %(version)s); look at it again",
+                    version=row.version,
+                ),
                 details={"version": row.version},
             )
         before = _record(row)
@@ -166,7 +175,10 @@ def delete(call: Call) -> None:
         call.need("preset.change", Owned(row.owner_id))
         uses = presets.uses(session, row, call.now)
         if uses:
-            raise Conflict(f"the preset is in use ({'; '.join(uses[:5])}); change those first", details={"uses": uses})
+            raise Conflict(
+                say("the preset is in use (%(list)s); change those first", list="; ".join(uses[:5])),
+                details={"uses": uses},
+            )
         row.deleted_at = call.now
         session.touch(all_channels=True)
         audit.add(session, call.actor.id, "preset.delete", row.id, call.now, before=_record(row))
@@ -217,13 +229,15 @@ def _prepare(engine: str, tokens: list[str], env: dict[str, str], model: str, sa
 def _sample(session: Session, body: PresetCheck) -> _Sample:
     entry = models.find(session, body.model)
     if entry is None:
-        raise Invalid.field("model", f"there is no model {body.model!r}; see the list of models")
+        raise Invalid.field("model", say("there is no model %(model)s; see the list of models", model=repr(body.model)))
     if body.channel is None:
         first = entry.held[0][0]
         return _Sample(first.path, projector=first.projector)
     found = channels.by_full_name(session, body.channel)
     if found is None:
-        raise Invalid.field("channel", f"there is no channel {body.channel!r}; name it node/channel")
+        raise Invalid.field(
+            "channel", say("there is no channel %(channel)s; name it node/channel", channel=repr(body.channel))
+        )
     channel, node = found
     held = next((m for m, n in entry.held if n.id == node.id), entry.held[0][0])
     return _Sample(held.path, tuple(channel.gpu_uuids), channel.name, held.projector)
@@ -234,8 +248,10 @@ def _permitted(call: Call, engine: str, tokens: list[str], env: dict[str, str]) 
     needs = _prepare(engine, tokens, env, "model", _Sample("/models/model")).needs_permission
     if needs and not call.may("preset.permissioned"):
         raise Forbidden(
-            f"args: {', '.join(needs)} can run code or reach files; only an administrator may save that",
-            details={"args": "needs an administrator", "needs_permission": list(needs)},
+            say(
+                "args: %(list)s can run code or reach files; only an administrator may save that", list=", ".join(needs)
+            ),
+            details={"args": say("needs an administrator"), "needs_permission": list(needs)},
         )
 
 
@@ -252,11 +268,15 @@ def _pin_running(session: Write, call: Call, row: Preset) -> None:
 
 def _rename(session: Write, row: Preset, name: str, now: int) -> None:
     if presets.find(session, row.model, name) is not None:
-        raise Conflict(f"name: {row.model} has a preset {name!r} already", details={"name": "is taken"})
+        raise Conflict(
+            say("name: %(model)s has a preset %(name)s already", model=row.model, name=repr(name)),
+            details={"name": say("is taken")},
+        )
     uses = presets.uses(session, row, now)
     if uses:
         raise Conflict(
-            f"name: the preset is in use ({'; '.join(uses[:5])}); change those first", details={"uses": uses}
+            say("name: the preset is in use (%(list)s); change those first", list="; ".join(uses[:5])),
+            details={"uses": uses},
         )
     row.name = name
 
@@ -267,21 +287,23 @@ def _tokens(args: Any) -> list[str]:
     except ArgumentError as err:
         raise Invalid.field("args", str(err).removeprefix("args: ")) from None
     if len(tokens) > 1000:
-        raise Invalid.field("args", "are more than 1000 tokens")
+        raise Invalid.field("args", say("are more than 1000 tokens"))
     return tokens
 
 
 def _checked_env(env: dict[str, str]) -> dict[str, str]:
     for name in env:
         if not VARIABLE.fullmatch(name):
-            raise Invalid.field("env", f"{name!r} is no name of a variable: letters, digits and _, no digit first")
+            raise Invalid.field(
+                "env", say("%(name)s is no name of a variable: letters, digits and _, no digit first", name=repr(name))
+            )
     return dict(env)
 
 
 def _found(session: Session, call: Call) -> Preset:
     row = presets.get(session, call.args["id"])
     if row is None:
-        raise NotFound(f"there is no preset {call.args['id']}")
+        raise NotFound(say("there is no preset %(id)s", id=call.args["id"]))
     return row
 
 

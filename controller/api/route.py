@@ -15,9 +15,11 @@ from typing import Any, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from controller.api import faults
 from controller.context import Context
 from controller.errors import BadRequest, Forbidden, Invalid
 from controller.rights import Actor, may
+from controller.said import fault, say
 
 MAX_LIMIT = 1000
 Model = TypeVar("Model", bound=BaseModel)
@@ -122,9 +124,9 @@ def parse_body(model: type[BaseModel], raw: bytes, content_type: str | None) -> 
         try:
             data = json.loads(raw, parse_constant=_no_constant)
         except (ValueError, RecursionError) as err:
-            raise BadRequest(f"the body is not JSON: {str(err)[:200]}") from None
+            raise BadRequest(say("the body is not JSON: %(what)s", what=str(err)[:200])) from None
     if not isinstance(data, dict):
-        raise BadRequest("the body must be a JSON object")
+        raise BadRequest(say("the body must be a JSON object"))
     _refuse_odd(data, "")
     return _validated(model, data)
 
@@ -155,7 +157,7 @@ def place(text: str | None, *kinds: type) -> tuple[Any, ...] | None:
             return tuple(parts)
     except (ValueError, binascii.Error, RecursionError):
         pass
-    raise Invalid.field("cursor", "is not a place in this list; take `next` of the page before")
+    raise Invalid.field("cursor", say("is not a place in this list; take `next` of the page before"))
 
 
 def _fits(parts: Any, kinds: tuple[type, ...]) -> bool:
@@ -177,10 +179,10 @@ def _validated(model: type[BaseModel], data: dict[str, Any]) -> BaseModel:
         return model.model_validate(data)
     except ValidationError as err:
         details: dict[str, str] = {}
-        for fault in err.errors(include_url=False, include_input=False, include_context=False):
-            details.setdefault(_path(fault["loc"]), _words(cast("dict[str, Any]", fault)))
+        for found in err.errors(include_url=False, include_input=False):
+            details.setdefault(_path(found["loc"]), faults.words(cast("dict[str, Any]", found)))
         first = next(iter(details))
-        raise Invalid(f"{first}: {details[first]}", details=details) from None
+        raise Invalid(fault(first, details[first]), details=details) from None
 
 
 def _names(model: type[BaseModel]) -> set[str]:
@@ -198,23 +200,13 @@ def _written(part: str) -> bool:
     return not any(c in part for c in "[]()") and part not in ("str", "int", "float", "bool", "constrained-str")
 
 
-def _words(fault: dict[str, Any]) -> str:
-    kind = fault["type"]
-    if kind == "missing":
-        return "is missing"
-    if kind == "extra_forbidden":
-        return "is not known here"
-    message = str(fault["msg"]).removeprefix("Value error, ")
-    return message[0].lower() + message[1:]
-
-
 def _refuse_odd(value: Any, where: str) -> None:
     """NUL and half surrogates are no text: databases and JSON readers disagree about them."""
     if isinstance(value, str):
         if "\x00" in value:
-            raise Invalid.field(where or "body", "must not hold NUL characters")
+            raise Invalid.field(where or "body", say("must not hold NUL characters"))
         if any("\ud800" <= c <= "\udfff" for c in value):
-            raise Invalid.field(where or "body", "is not valid Unicode (half of a surrogate pair)")
+            raise Invalid.field(where or "body", say("is not valid Unicode (half of a surrogate pair)"))
     elif isinstance(value, dict):
         for name, inner in value.items():
             _refuse_odd(name, "body")

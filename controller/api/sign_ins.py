@@ -8,6 +8,7 @@ from controller import sessions
 from controller.api import auth
 from controller.api.route import Call, Route
 from controller.errors import NotFound
+from controller.said import say
 from controller.store import audit, web_sessions
 from controller.store.tables import WebSession
 from controller.times import text_of
@@ -24,7 +25,7 @@ def list_sessions(call: Call) -> dict[str, Any]:
 def end_session(call: Call) -> None:
     with call.ctx.store.write() as session:
         if not web_sessions.end(session, call.args["id"], call.now, call.actor.id):
-            raise NotFound("there is no such session of yours")
+            raise NotFound(say("there is no such session of yours"))
         audit.add(session, call.actor.id, "session.end", call.actor.id, call.now, before={"session": call.args["id"]})
 
 

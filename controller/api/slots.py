@@ -9,6 +9,7 @@ from pydantic import Field
 from controller.api.route import MAX_LIMIT, Call, Page, Route
 from controller.booking import free, view
 from controller.errors import Invalid
+from controller.said import say
 from controller.store import models, presets
 from controller.times import Start
 
@@ -27,20 +28,27 @@ def slots(call: Call) -> dict[str, Any]:
     query = call.query(Slots)
     kind = query.kind or ("model" if query.model else "exclusive")
     if kind == "model" and not query.model:
-        raise Invalid.field("model", "name the model, or ask for kind=exclusive")
+        raise Invalid.field("model", say("name the model, or ask for kind=exclusive"))
     if kind == "exclusive" and query.model:
-        raise Invalid.field("model", "an exclusive booking loads nothing; leave model out")
+        raise Invalid.field("model", say("an exclusive booking loads nothing; leave model out"))
     with call.ctx.store.read() as session:
         only = None
         if query.channel is not None:
             place = view.find_place(session, query.channel)
             if place is None:
-                raise Invalid.field("channel", f"there is no channel {query.channel!r}; name it node/channel")
+                raise Invalid.field(
+                    "channel", say("there is no channel %(channel)s; name it node/channel", channel=repr(query.channel))
+                )
             only = [place.channel.id]
         if query.model and models.find(session, query.model) is None:
-            raise Invalid.field("model", f"there is no model {query.model!r}; see the list of models")
+            raise Invalid.field(
+                "model", say("there is no model %(model)s; see the list of models", model=repr(query.model))
+            )
         if query.model and query.preset and presets.find(session, query.model, query.preset) is None:
-            raise Invalid.field("preset", f"there is no preset {query.preset!r} of {query.model!r}")
+            raise Invalid.field(
+                "preset",
+                say("there is no preset %(preset)s of %(model)s", preset=repr(query.preset), model=repr(query.model)),
+            )
         wanted = query.after if query.after is not None and query.after > call.now else call.now
         person = (call.actor.id, call.actor.role)
         wish = free.Wish(kind, query.model, query.preset, round(query.minutes * 60_000), wanted, person)

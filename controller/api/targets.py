@@ -18,6 +18,7 @@ from controller.notify.language import LANGUAGES, zone_of
 from controller.notify.ways import chat, webhook
 from controller.notify.ways.message import NotDelivered
 from controller.rights import Owned
+from controller.said import say, words_of
 from controller.store import audit, outbox, targets, users
 from controller.store.tables import NotificationTarget, Outbox, new_id
 from controller.store.users import clean_name
@@ -79,7 +80,7 @@ def add(call: Call) -> dict[str, Any]:
     with call.ctx.store.write() as session:
         most = MOST_SHARED if owner is None else MOST_OWN
         if targets.count(session, owner) >= most:
-            raise Conflict(f"there are {most} targets already; remove one first")
+            raise Conflict(say("there are %(most)s targets already; remove one first", most=most))
         row = NotificationTarget(
             user_id=owner,
             name=clean_name(body.name),
@@ -102,7 +103,7 @@ def change(call: Call) -> dict[str, Any]:
     given = body.model_dump(exclude_unset=True)
     for field in ("name", "url", "kinds", "enabled"):
         if field in given and given[field] is None:
-            raise Invalid.field(field, "must not be null; leave it out to keep it")
+            raise Invalid.field(field, say("must not be null; leave it out to keep it"))
     with call.ctx.store.read() as session:
         old = _found(session, call)
         url = _url(call, old.way, body.url, old.user_id) if body.url is not None else None
@@ -194,7 +195,7 @@ def _url(call: Call, way: str, url: str, owner: str | None) -> str:
             if not private:
                 webhook.public(parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80))
     except NotDelivered as err:
-        raise Invalid.field("url", str(err)) from None
+        raise Invalid.field("url", words_of(err)) from None
     return url
 
 
@@ -202,20 +203,22 @@ def _kinds(kinds: list[str], shared: bool) -> list[str]:
     known = SHARED if shared else tuple(KINDS)
     for kind in kinds:
         if kind not in known:
-            raise Invalid.field("kinds", f"{kind!r} does not go there; take any of {', '.join(known)}")
+            raise Invalid.field(
+                "kinds", say("%(kind)s does not go there; take any of %(list)s", kind=repr(kind), list=", ".join(known))
+            )
     return [kind for kind in known if kind in kinds]
 
 
 def _language(wish: str | None) -> str | None:
     if wish is None or wish in LANGUAGES:
         return wish
-    raise Invalid.field("language", f"must be one of {', '.join(LANGUAGES)}")
+    raise Invalid.field("language", say("must be one of %(list)s", list=", ".join(LANGUAGES)))
 
 
 def _zone(wish: str | None) -> str | None:
     if wish is None or str(zone_of(wish)) == wish:
         return wish
-    raise Invalid.field("zone", f"there is no time zone {wish!r}; write it as Asia/Shanghai")
+    raise Invalid.field("zone", say("there is no time zone %(zone)s; write it as Asia/Shanghai", zone=repr(wish)))
 
 
 def _secret() -> str:
@@ -245,11 +248,11 @@ def _record(box: Vault, row: NotificationTarget) -> dict[str, Any]:
 def _found(session: Any, call: Call) -> NotificationTarget:
     row = targets.get(session, call.args["id"])
     if row is None:
-        raise NotFound(f"there is no target {call.args['id']}")
+        raise NotFound(say("there is no target %(id)s", id=call.args["id"]))
     if not call.may("target.change", Owned(row.user_id)):
         if row.user_id is None:
-            raise Forbidden("only an administrator may do this")
-        raise NotFound(f"there is no target {call.args['id']}")  # whose it is, is nobody's business
+            raise Forbidden(say("only an administrator may do this"))
+        raise NotFound(say("there is no target %(id)s", id=call.args["id"]))  # whose it is, is nobody's business
     return row
 
 

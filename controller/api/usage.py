@@ -15,6 +15,7 @@ from controller.api.route import Call, Page, Query, Route, cursor, place
 from controller.csv_text import csv_text
 from controller.errors import Invalid
 from controller.rights import Owned
+from controller.said import say
 from controller.store import channels, usage, users
 from controller.times import Instant, text_of
 
@@ -91,13 +92,15 @@ def summary(call: Call) -> dict[str, Any] | Response:
     try:
         zone = ZoneInfo(query.zone)
     except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise Invalid.field("zone", f"there is no time zone {query.zone!r}; write it as Europe/Berlin") from None
+        raise Invalid.field(
+            "zone", say("there is no time zone %(zone)s; write it as Europe/Berlin", zone=repr(query.zone))
+        ) from None
     with call.ctx.store.read() as session:
         everybody = query.user in (None, "*") and call.may("usage.see", Owned(None))
         who = None if everybody else _whose(call, session, query.user)
         row = channels.by_full_name(session, query.channel) if query.channel is not None else None
         if query.channel is not None and row is None:
-            raise Invalid.field("channel", f"there is no channel {query.channel}")
+            raise Invalid.field("channel", say("there is no channel %(channel)s", channel=query.channel))
         place = (row[0].id, row[1].id, row[0].name) if row is not None else None
         theirs = who is not None and query.user is not None
         found = usage_view.summary(session, start, end, call.now, zone, who, theirs, place)
@@ -111,9 +114,9 @@ def _range(call: Call, start: int | None, end: int | None) -> tuple[int, int]:
     last = end if end is not None else call.now
     first = start if start is not None else last - MONTH_MS
     if first >= last:
-        raise Invalid.field("to", "must be later than `from`")
+        raise Invalid.field("to", say("must be later than `from`"))
     if last - first > MOST_MS:
-        raise Invalid.field("from", "lies more than ten years before `to`")
+        raise Invalid.field("from", say("lies more than ten years before `to`"))
     return first, last
 
 
@@ -124,7 +127,7 @@ def _whose(call: Call, session: Session, user: str | None) -> str | None:
     known = users.find(session, user) if user != "*" else None
     call.need("usage.see", Owned(known.id if known else None))
     if known is None and user != "*":
-        raise Invalid.field("user", f"there is nobody with the id or name {user}")
+        raise Invalid.field("user", say("there is nobody with the id or name %(name)s", name=user))
     return known.id if known else None
 
 

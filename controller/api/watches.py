@@ -10,6 +10,7 @@ from controller.api.route import Body, Call, Page, Route, cursor, listed, place
 from controller.errors import Conflict, Invalid, NotFound
 from controller.notify.watching import MINUTE, fitting
 from controller.rights import Owned
+from controller.said import say
 from controller.store import channels, watches
 from controller.store.tables import SlotWatch
 from controller.times import Instant, Start, text_of
@@ -45,19 +46,21 @@ def add(call: Call) -> dict[str, Any]:
     body = call.body(NewWatch)
     begin = max(call.now, body.not_before if body.not_before is not None else call.now)
     if body.kind == "model" and not body.model:
-        raise Invalid.field("model", "name the model, or say kind exclusive")
+        raise Invalid.field("model", say("name the model, or say kind exclusive"))
     if body.kind == "exclusive" and (body.model or body.preset):
-        raise Invalid.field("model", "an exclusive booking loads nothing; leave model and preset out")
+        raise Invalid.field("model", say("an exclusive booking loads nothing; leave model and preset out"))
     if body.not_after < begin + body.minutes * MINUTE:
-        raise Invalid.field("not_after", f"leaves no room for {body.minutes} minutes")
+        raise Invalid.field("not_after", say("leaves no room for %(minutes)s minutes", minutes=body.minutes))
     if body.not_after > call.now + FURTHEST_MS:
-        raise Invalid.field("not_after", "lies more than a year ahead")
+        raise Invalid.field("not_after", say("lies more than a year ahead"))
     with call.ctx.store.write() as session:
         channel_id = None
         if body.channel is not None:
             found = channels.by_full_name(session, body.channel)
             if found is None or found[0].gone_at is not None:
-                raise Invalid.field("channel", f"there is no channel {body.channel!r}; name it node/channel")
+                raise Invalid.field(
+                    "channel", say("there is no channel %(channel)s; name it node/channel", channel=repr(body.channel))
+                )
             channel_id = found[0].id
         row = SlotWatch(
             user_id=call.actor.id,
@@ -74,11 +77,15 @@ def add(call: Call) -> dict[str, Any]:
         if there:
             best = there[0]
             raise Conflict(
-                f"such a slot is free already: {best.channel} from {text_of(best.slot.start)}; book it",
+                say(
+                    "such a slot is free already: %(channel)s from %(start)s; book it",
+                    channel=best.channel,
+                    start=text_of(best.slot.start) or "",
+                ),
                 suggestions=[w.shape() for w in there[:5]],
             )
         if watches.waiting(session, call.actor.id, call.now) >= MOST:
-            raise Conflict(f"you wait for {MOST} slots already; give one up first", suggestions=[])
+            raise Conflict(say("you wait for %(most)s slots already; give one up first", most=MOST), suggestions=[])
         session.add(row)
         session.flush()
         return shape(row, {channel_id or "": body.channel or ""}, call.now)
@@ -88,7 +95,7 @@ def remove(call: Call) -> None:
     with call.ctx.store.write() as session:
         row = watches.get(session, call.args["id"])
         if row is None or not call.may("target.change", Owned(row.user_id)):
-            raise NotFound(f"there is no watch {call.args['id']}")
+            raise NotFound(say("there is no watch %(id)s", id=call.args["id"]))
         watches.cancel(session, row.id, call.now)
 
 

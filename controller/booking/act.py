@@ -14,6 +14,7 @@ from controller.context import Context
 from controller.errors import Conflict
 from controller.notify import inbox
 from controller.rights import Actor
+from controller.said import say
 from controller.scheduling.booking_rules import NOT_WHILE_IT_RUNS, Booking, Problem, over_limits, problems, standing
 from controller.store import reservations, users
 from controller.store.session import Write
@@ -110,7 +111,10 @@ def edit(
         row = steps.changeable(session, actor, reservation_id, now, reason)
         if version is not None and version != row.version:
             raise Conflict(
-                f"version: the booking was changed meanwhile (it is at version {row.version}); look at it again",
+                say(
+                    "version: the booking was changed meanwhile (it is at version %(version)s); look at it again",
+                    version=row.version,
+                ),
                 details={"version": row.version},
             )
         booking, place = wished(row, changes), steps.place_named(session, channel)
@@ -150,7 +154,7 @@ def extend(
         end = row.ends_at + round((minutes or 0) * 60_000)
     if reservations.status_at(row, now) in HOLDING and end <= row.ends_at:
         raise refusals.unfit(
-            "ends_at", "not_later", "is not later than the present end; edit the booking to shorten it"
+            "ends_at", "not_later", say("is not later than the present end; edit the booking to shorten it")
         )
     return edit(ctx, actor, now, reservation_id, version or row.version, {"end": end}, Extras(), reason)
 
@@ -168,7 +172,7 @@ def decide(ctx: Context, actor: Actor, now: int, reservation_id: str, approve: b
     """Approves (after looking again) or rejects a request. Raises Refused, Conflict, Forbidden, NotFound."""
     people.need(actor, "reservation.decide")
     if not approve and not reason.strip():
-        raise refusals.unfit("reason", "missing", "say why, the requester will read it")
+        raise refusals.unfit("reason", "missing", say("say why, the requester will read it"))
     with ctx.store.read() as session:
         old = steps.known(session, reservation_id)
         old_place = refusals.place_of(session, old)
@@ -177,8 +181,11 @@ def decide(ctx: Context, actor: Actor, now: int, reservation_id: str, approve: b
         row = steps.known(session, reservation_id)
         status = reservations.status_at(row, now)
         if status != "pending":
-            said = status.replace("_", " ")
-            raise Conflict(f"the booking is {said}; only a pending one can be decided", details={"status": status})
+            said = say(status.replace("_", " "))
+            raise Conflict(
+                say("the booking is %(status)s; only a pending one can be decided", status=said),
+                details={"status": status},
+            )
         place = refusals.place_of(session, row)
         if approve:
             _approvable(ctx, session, place, row, actor, now)
@@ -214,9 +221,11 @@ def _new_window(
     moved = place.channel.id != row.channel_id
     running = reservations.is_running(row, now)
     if running and moved:
-        raise refusals.unfit("channel", "already_begun", "this booking has begun; end it and book the other channel")
+        raise refusals.unfit(
+            "channel", "already_begun", say("this booking has begun; end it and book the other channel")
+        )
     if running and booking.kind != before.kind:
-        raise refusals.unfit("kind", "already_begun", "this booking has begun; end it and book anew")
+        raise refusals.unfit("kind", "already_begun", say("this booking has begun; end it and book anew"))
     holder = new_holder or holder_of_row(session, row)
     steps.lock(session, ctx.settings, place, holder)
     view = look(session, ctx.settings, place, booking, now, holder, row.id)
@@ -266,10 +275,10 @@ def _not_while_it_runs(view: View, booking: Booking, before: Booking, actor: Act
 
 def _approvable(ctx: Context, session: Write, place: Place | None, row: Reservation, actor: Actor, now: int) -> None:
     if place is None:
-        raise refusals.unfit("channel", "channel_gone", "the channel is no longer there")
+        raise refusals.unfit("channel", "channel_gone", say("the channel is no longer there"))
     holder = users.get(session, row.holder_id)
     if holder is None or holder.disabled_at is not None:
-        raise refusals.unfit("holder", "holder_disabled", "the requester's account is disabled")
+        raise refusals.unfit("holder", "holder_disabled", say("the requester's account is disabled"))
     booking = booking_of(row)
     view = look(session, ctx.settings, place, booking, now, Holder(holder.id, holder.role), row.id)
     found = problems(booking, booking, actor.role, view.policy, view.facts, now)

@@ -14,6 +14,7 @@ from sqlalchemy.orm import Session
 
 from controller.booking.view import policy_for, speed
 from controller.context import Context
+from controller.said import joined, say
 from controller.scheduling.free_slots import Slot, free_slots
 from controller.scheduling.policies import DAY, HOUR
 from controller.store.launches import Catalogue, Launch, missing_of, read_catalogue
@@ -104,14 +105,16 @@ class Window:
     def shape(self) -> dict[str, Any]:
         """As `windows` says."""
         start, end, free_until = self.slot
-        why = [] if self.online else ["the node is away at present"]
+        why = [] if self.online else [say("the node is away at present")]
         if self.fit.wish.kind == "model":
-            why.append("the model has to be loaded" if self.reload else "no reload")
+            why.append(say("the model has to be loaded") if self.reload else say("no reload"))
         if self.missing:
-            why.append(f"the model is incomplete there ({self.missing})")
+            why.append(say("the model is incomplete there (%(missing)s)", missing=self.missing))
         if self.too_big:
-            why.append("exceeds GPU memory")
-        why.append(f"free until {text_of(free_until)}" if free_until else "no booking after it")
+            why.append(say("exceeds GPU memory"))
+        why.append(
+            say("free until %(time)s", time=text_of(free_until) or "") if free_until else say("no booking after it")
+        )
         return {
             "channel": self.channel,
             "starts_at": text_of(start),
@@ -122,7 +125,7 @@ class Window:
             "exceeds_gpu_memory": self.too_big,
             "incomplete": bool(self.missing),
             "online": self.online,
-            "why": ", ".join(why),
+            "why": joined(why, ", "),
         }
 
 

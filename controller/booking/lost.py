@@ -3,14 +3,15 @@ longer there. One sentence each (kept with the booking, `problem`) and a code (`
 
 from __future__ import annotations
 
+from controller.said import say
 from controller.store.tables import Node, Reservation
 from controller.times import text_of
 
 _AWAY = "no contact with node"
 _DRAINED = "maintenance of node"
 _GONE = {
-    "channel_gone": "the node no longer declares this channel",
-    "node_removed": "the node of this channel was removed",
+    "channel_gone": say("the node no longer declares this channel"),
+    "node_removed": say("the node of this channel was removed"),
 }
 
 

@@ -10,6 +10,7 @@ from controller.booking import refusals, steps
 from controller.booking.people import need
 from controller.booking.view import Place
 from controller.rights import Actor
+from controller.said import say
 from controller.scheduling.booking_rules import Booking
 from controller.store import reservations
 from controller.store.session import Write
@@ -22,7 +23,9 @@ def permit(actor: Actor, holder: str | None) -> None:
     """Only administrators, and for nobody else. Raises Forbidden, Invalid."""
     need(actor, "reservation.maintenance")
     if holder is not None:
-        raise refusals.unfit("holder", "not_for_maintenance", "the administrators hold maintenance; leave holder out")
+        raise refusals.unfit(
+            "holder", "not_for_maintenance", say("the administrators hold maintenance; leave holder out")
+        )
 
 
 def fate(row: Reservation, booking: Booking, now: int) -> Fate:
@@ -37,7 +40,7 @@ def fate(row: Reservation, booking: Booking, now: int) -> Fate:
 def make_way(session: Write, actor: Actor, now: int, place: Place, booking: Booking, reason: str) -> list[str]:
     """Clears the window; answers the ids of the bookings that were changed. Other maintenance stays in the way."""
     if not reason.strip():
-        raise refusals.unfit("reason", "missing", "say why: holders of the bookings in the way are told")
+        raise refusals.unfit("reason", "missing", say("say why: holders of the bookings in the way are told"))
     changed = []
     for row in reservations.holding_in(session, [place.channel.id], booking.start, booking.end):
         if row.maintenance:

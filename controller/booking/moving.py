@@ -13,12 +13,12 @@ from controller.context import Context
 from controller.errors import Conflict
 from controller.notify import inbox
 from controller.rights import Actor
+from controller.said import say
 from controller.scheduling.booking_rules import Problem, problems, standing
 from controller.store import reservations
 from controller.store.tables import Reservation
-from controller.words import N_
 
-NOT_ELSEWHERE = N_("a running booking cannot wait for approval there; book that channel as a booking of its own")
+NOT_ELSEWHERE = say("a running booking cannot wait for approval there; book that channel as a booking of its own")
 
 
 def move(
@@ -29,12 +29,14 @@ def move(
     with ctx.store.read() as session:
         row = steps.changeable(session, actor, reservation_id, now, reason)
         if row.maintenance:
-            raise refusals.unfit("channel", "not_for_maintenance", "maintenance is of its channel; book the other one")
+            raise refusals.unfit(
+                "channel", "not_for_maintenance", say("maintenance is of its channel; book the other one")
+            )
         old = refusals.place_of(session, row)
         if channel is None:
             channel = _best(ctx, session, actor, row, now)
         elif old is not None and channel == old.full_name:
-            raise refusals.unfit("channel", "same_channel", "the booking is on this channel already")
+            raise refusals.unfit("channel", "same_channel", say("the booking is on this channel already"))
         running = reservations.is_running(row, now)
     if not running:
         wanted = {"channel": channel}
@@ -50,8 +52,8 @@ def _best(ctx: Context, session, actor: Actor, row: Reservation, now: int) -> st
     old, wish = refusals.place_of(session, row), offers.rest(row, now)
     nearest = refusals.suggest(session, ctx, old, wish, now, row.id, (holder.id, holder.role)) if old else []
     raise Conflict(
-        "no other channel that fits is free for all of that time; the booking stays where it is",
-        details={"channel": "none fits"},
+        say("no other channel that fits is free for all of that time; the booking stays where it is"),
+        details={"channel": say("none fits")},
         conflicts=[],
         suggestions=[s for s in nearest if old is None or s["channel"] != old.full_name],
     )
@@ -66,7 +68,10 @@ def _begin_elsewhere(
         row = steps.changeable(session, actor, reservation_id, now, reason)
         if version is not None and version != row.version:
             raise Conflict(
-                f"version: the booking was changed meanwhile (it is at version {row.version}); look at it again",
+                say(
+                    "version: the booking was changed meanwhile (it is at version %(version)s); look at it again",
+                    version=row.version,
+                ),
                 details={"version": row.version},
             )
         place, holder, old = (

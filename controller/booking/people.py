@@ -9,6 +9,7 @@ from controller.booking.refusals import unfit
 from controller.booking.view import Holder
 from controller.errors import Forbidden
 from controller.rights import Actor, Owned, may
+from controller.said import say
 from controller.store import users
 
 
@@ -25,10 +26,10 @@ def holder_of(session: Any, actor: Actor, holder: str | None) -> Holder:
         return Holder(actor.id, actor.role)
     user = users.find(session, holder)
     if user is None:
-        raise unfit("holder", "unknown_person", f"there is nobody with the id or name {holder!r}")
+        raise unfit("holder", "unknown_person", say("there is nobody with the id or name %(name)s", name=repr(holder)))
     need(actor, "reservation.create", Owned(user.id))
     if user.disabled_at is not None:
-        raise unfit("holder", "holder_disabled", f"the account of {user.name} is disabled")
+        raise unfit("holder", "holder_disabled", say("the account of %(name)s is disabled", name=user.name))
     return Holder(user.id, user.role)
 
 
@@ -41,10 +42,10 @@ def participants(session: Any, wanted: Sequence[str], holder: str) -> list[str]:
     for index, one in enumerate(wanted):
         user = known.get(one)
         if user is None:
-            message = f"there is nobody with the id or name {one!r}"
+            message = say("there is nobody with the id or name %(name)s", name=repr(one))
             raise unfit(f"participants.{index}", "unknown_person", message)
         if user.disabled_at is not None:
-            message = f"the account of {user.name} is disabled"
+            message = say("the account of %(name)s is disabled", name=user.name)
             raise unfit(f"participants.{index}", "person_disabled", message)
         if user.id != holder and user.id not in ids:
             ids.append(user.id)

@@ -13,6 +13,7 @@ from controller.booking.view import Place, find_place
 from controller.context import Context
 from controller.errors import Conflict, Invalid
 from controller.rights import Actor
+from controller.said import fault, say
 from controller.scheduling.booking_rules import Booking, Problem
 from controller.store import audit, channels, reservations, users
 from controller.store.tables import Reservation
@@ -32,7 +33,7 @@ def refused(found: list[Problem]) -> Invalid:
     for problem in found:
         details.setdefault(problem.field, problem.message)
     first = found[0]
-    words = first.message if first.message.startswith(first.field) else f"{first.field}: {first.message}"
+    words = first.message if first.message.startswith(first.field) else fault(first.field, first.message)
     return Invalid(words, details=details, problems=[p.shape() for p in found])
 
 
@@ -49,7 +50,7 @@ def conflict(
     with ctx.store.read() as session:
         place = find_place(session, channel)
         if place is None:
-            return Conflict("the channel is booked at that time", conflicts=[], suggestions=[])
+            return Conflict(say("the channel is booked at that time"), conflicts=[], suggestions=[])
         rows = overlapping(session, place, wishes, besides)
         names = users.names(session, shapes.people_of(rows))
         show = ctx.settings.show_holders
@@ -59,7 +60,7 @@ def conflict(
         old = reservations.get(session, besides) if besides else None
     _turned_away(ctx, actor, now, [(w, r) for r in rows for w in wishes if clashes(w, r)])
     return Conflict(
-        f"{place.full_name} is booked at that time; take another time or another channel",
+        say("%(channel)s is booked at that time; take another time or another channel", channel=place.full_name),
         details=_where(old, place, clash, rows),
         conflicts=conflicts,
         suggestions=suggestions,
@@ -70,8 +71,8 @@ def _where(old: Reservation | None, place: Place, wish: Booking, rows: list[Rese
     """The field to blame. One that grows at its end alone is told how long it could be at most."""
     grows = old is not None and (old.channel_id, old.starts_at) == (place.channel.id, wish.start)
     if not grows or not rows:
-        return {"starts_at": "overlaps another booking"}
-    return {"ends_at": "overlaps another booking", "free_until": text_of(min(r.starts_at for r in rows))}
+        return {"starts_at": say("overlaps another booking")}
+    return {"ends_at": say("overlaps another booking"), "free_until": text_of(min(r.starts_at for r in rows))}
 
 
 def overlapping(session: Session, place: Place, wishes: Sequence[Booking], besides: str | None) -> list[Reservation]:

@@ -13,6 +13,7 @@ from controller.booking.view import Holder, Place, View, in_the_way, look, taken
 from controller.context import Context
 from controller.notify import inbox
 from controller.rights import Actor
+from controller.said import say
 from controller.scheduling.booking_rules import Booking, Problem, Standing, problems, standing
 from controller.scheduling.policies import Taken
 from controller.scheduling.repeats import Rule, Window, windows
@@ -123,14 +124,16 @@ def end(ctx: Context, actor: Actor, now: int, reservation_id: str, scope: Scope,
         row = steps.known(session, reservation_id)
         steps.owned(actor, row, reason)
         if row.series_id is None:
-            raise refusals.unfit("scope", "no_series", "this booking is not one of a repeated booking; leave scope out")
+            raise refusals.unfit(
+                "scope", "no_series", say("this booking is not one of a repeated booking; leave scope out")
+            )
         rows = [
             r
             for r in reservations.of_series(session, row.series_id)
             if reservations.status_at(r, now) in HOLDING and (scope == "all" or r.starts_at >= row.starts_at)
         ]
         if not rows:
-            raise refusals.unfit("scope", "nothing_left", "nothing of this repeated booking is still to come")
+            raise refusals.unfit("scope", "nothing_left", say("nothing of this repeated booking is still to come"))
         for number, each in enumerate(rows):
             steps.owned(actor, each, reason)
             values = steps.ended(each, actor, now)

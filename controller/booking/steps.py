@@ -17,6 +17,7 @@ from controller.context import Context
 from controller.errors import Conflict, NotFound
 from controller.notify import inbox
 from controller.rights import Actor
+from controller.said import say
 from controller.scheduling.booking_rules import Booking, problems, standing
 from controller.settings import Settings
 from controller.store import audit, overlap, reservations
@@ -72,7 +73,7 @@ def known(session: Any, reservation_id: str) -> Reservation:
     """Raises NotFound."""
     row = reservations.get(session, reservation_id)
     if row is None:
-        raise NotFound(f"there is no booking {reservation_id}")
+        raise NotFound(say("there is no booking %(id)s", id=reservation_id))
     return row
 
 
@@ -80,7 +81,9 @@ def owned(actor: Actor, row: Reservation, reason: str) -> None:
     """Whether the actor may change a booking, and has said why where it is somebody else's."""
     need(actor, "reservation.change", row)
     if row.holder_id != actor.id and not row.maintenance and not reason.strip():
-        raise refusals.unfit("reason", "missing", "say why: this is somebody else's booking, and its holder is told")
+        raise refusals.unfit(
+            "reason", "missing", say("say why: this is somebody else's booking, and its holder is told")
+        )
 
 
 def changeable(session: Any, actor: Actor, reservation_id: str, now: int, reason: str) -> Reservation:
@@ -89,7 +92,10 @@ def changeable(session: Any, actor: Actor, reservation_id: str, now: int, reason
     need(actor, "reservation.change", row)
     status = reservations.status_at(row, now)
     if status not in HOLDING:
-        raise Conflict(f"the booking is {status.replace('_', ' ')}; nothing can be changed", details={"status": status})
+        raise Conflict(
+            say("the booking is %(status)s; nothing can be changed", status=say(status.replace("_", " "))),
+            details={"status": status},
+        )
     owned(actor, row, reason)
     return row
 
@@ -98,7 +104,11 @@ def place_named(session: Any, channel: str) -> Place:
     """Raises Invalid."""
     place = find_place(session, channel)
     if place is None:
-        raise refusals.unfit("channel", "unknown_channel", f"there is no channel {channel!r}; name it node/channel")
+        raise refusals.unfit(
+            "channel",
+            "unknown_channel",
+            say("there is no channel %(channel)s; name it node/channel", channel=repr(channel)),
+        )
     return place
 
 

@@ -18,6 +18,7 @@ from controller.api.route import cursor, place
 from controller.console import language
 from controller.console.asking import ask, everything, page
 from controller.console.show import browser
+from controller.console.spoken import spoken
 from controller.context import Context
 from controller.errors import ApiError
 from controller.notify import wording
@@ -28,12 +29,6 @@ from controller.words import N_
 
 SHOWN = 50
 PAGES = (("", N_("Keys and account")), ("notifications", N_("What I am told")))
-# what the API says of a way that brings nothing, for the reader's language
-WHY = {
-    "no mail server is set (SLOTSERVE_SMTP_HOST)": N_("no mail server is set (SLOTSERVE_SMTP_HOST)"),
-    "no e-mail address is set": N_("no e-mail address is set"),
-    "no target of this kind yet": N_("no target of this kind yet"),
-}
 
 
 def register(app: Flask, ctx: Context) -> None:
@@ -98,7 +93,7 @@ def choices(ctx: Context, actor: Actor) -> dict[str, Any]:
     for kind in told["kinds"]:
         groups.setdefault(kind["group"], []).append({**kind, "title": wording.kind_title(kind["kind"], lang)})
     ways = [
-        {**w, "title": wording.way_title(w["way"], lang), "why": _(WHY.get(w["why"], w["why"])) if w["why"] else ""}
+        {**w, "title": wording.way_title(w["way"], lang), "why": spoken(w["why"])}
         for w in told["ways"]
     ]
     return {

@@ -19,6 +19,7 @@ from controller.api.route import Page, place
 from controller.console import acts, language
 from controller.console.account import shared_targets
 from controller.console.asking import ask, everything, page
+from controller.console.show import clock, moment
 from controller.context import Context
 from controller.errors import ApiError
 from controller.notify import trouble
@@ -126,8 +127,6 @@ def _coming(ctx: Context) -> dict[str, int]:
 
 def _audit(ctx: Context, given: dict[str, str], cursor: str | None) -> tuple[list[acts.Line], str | None, str]:
     """(lines, where the next page begins, what is wrong with the filter)."""
-    from controller.console.show import moment
-
     start = end = None
     problem = ""
     if given["day"]:
@@ -158,7 +157,9 @@ def _audit(ctx: Context, given: dict[str, str], cursor: str | None) -> tuple[lis
             (start, end),
         )
         shown = rows[:SHOWN]
-        made = acts.lines(db, shown, users.names(db, {r.actor_id for r in shown}))
+        zone, now = language.chosen_zone(), ctx.clock()
+        names = users.names(db, {r.actor_id for r in shown})
+        made = acts.lines(db, shown, names, lambda at: clock(at, now, zone))
     return made, audit_api.cursor(shown[-1].id) if len(rows) > SHOWN else None, ""
 
 

@@ -15,6 +15,7 @@ from controller.console.asking import ask, everything, page
 from controller.context import Context
 from controller.errors import NotFound
 from controller.rights import Actor, Owned, may
+from controller.said import say
 from controller.store import load_history, presets
 
 ENGINES = ("llama.cpp", "vllm", "sglang")
@@ -61,7 +62,7 @@ def _editor(ctx: Context, actor: Actor, preset: dict[str, Any] | None, model: st
     rows = everything(ctx, actor, presets_api.list_presets, presets_api.PresetPage)
     models = everything(ctx, actor, models_api.list_models, Page)
     if model and not any(m["name"] == model for m in models):
-        raise NotFound(f"there is no model {model}")
+        raise NotFound(say("there is no model %(model)s", model=model))
     grouped: dict[str, list[dict[str, Any]]] = {}
     for row in rows:
         grouped.setdefault(row["model"], []).append(row)

@@ -19,6 +19,7 @@ from controller.errors import NotFound
 from controller.fleet.live import LiveChannel, LiveGpu
 from controller.fleet.snapshot import ChannelState
 from controller.rights import Actor, HolderName, may
+from controller.said import say
 from controller.scheduling.plan import HOUR, timetable
 from controller.scheduling.types import Decision, PlanStep
 from controller.store import channel_states as history
@@ -101,7 +102,7 @@ def build(ctx: Context, actor: Actor, now: int, zone: tzinfo, node_name: str, na
     with ctx.store.read() as db:
         row = channels.find(db, node_name, name)
         if row is None:
-            raise NotFound(f"there is no channel {node_name}/{name}")
+            raise NotFound(say("there is no channel %(node)s/%(name)s", node=node_name, name=name))
         channel, node = row
         seen = see(db, ctx, [row], now)
         state = channel_states(db, ctx, now, {node.id}).get(channel.id)

@@ -92,7 +92,7 @@ def _words(ctx: Context) -> dict[str, Any]:
 
 
 def _error_page(status: int, message: str) -> str:
-    """A page in the person's language; the message itself is the controller's, in English."""
+    """A page in the person's language."""
     heads = {
         400: _("That request cannot be read"),
         401: _("Sign in first"),

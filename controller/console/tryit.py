@@ -7,14 +7,13 @@ use a gateway that speaks http. The price is a thread of the web side for each a
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from collections.abc import Iterator
 from typing import Any, Literal
 
 import httpx
-from flask import Flask, Response, render_template, request, stream_with_context
+from flask import Flask, Response, current_app, render_template, request, stream_with_context
 from flask.typing import ResponseReturnValue
 from pydantic import Field
 
@@ -26,6 +25,7 @@ from controller.console.asking import page
 from controller.context import Context
 from controller.errors import Conflict, NotFound, TooMany
 from controller.rights import Actor
+from controller.said import say
 from controller.store import channels
 
 log = logging.getLogger(__name__)
@@ -67,7 +67,9 @@ def register(app: Flask, ctx: Context) -> None:
         assert isinstance(body, Chat)
         url = _gateway(ctx, node, name)
         if not keys.enter(actor.id):
-            raise TooMany("an answer to you, or several to others, are under way here; try again when one has ended")
+            raise TooMany(
+                say("an answer to you, or several to others, are under way here; try again when one has ended")
+            )
         try:
             wish = {**body.model_dump(exclude_none=True), "model": "auto", "stream": True}
             wish["stream_options"] = {"include_usage": True}
@@ -77,7 +79,9 @@ def register(app: Flask, ctx: Context) -> None:
             keys.leave(actor.id)
             client.close()
             log.warning("gateway not reached url=%s error=%r", url, str(err))
-            raise Conflict(f"the controller cannot reach this node's gateway at {url}: {err}") from None
+            raise Conflict(
+                say("the controller cannot reach this node's gateway at %(url)s: %(err)s", url=url, err=str(err))
+            ) from None
         except BaseException:
             keys.leave(actor.id)
             raise
@@ -88,10 +92,19 @@ def register(app: Flask, ctx: Context) -> None:
                 for piece in upstream.iter_raw():
                     yield piece
                     if time.monotonic() > deadline:
-                        yield _event({"error": {"message": f"cut off after {LONGEST_SECONDS:g} s", "code": "too_long"}})
+                        yield _event(
+                            {
+                                "error": {
+                                    "message": say("cut off after %(seconds)s s", seconds=LONGEST_SECONDS),
+                                    "code": "too_long",
+                                }
+                            }
+                        )
                         return
             except httpx.HTTPError as err:
-                yield _event({"error": {"message": f"the answer broke off: {err}", "code": "broken"}})
+                yield _event(
+                    {"error": {"message": say("the answer broke off: %(err)s", err=str(err)), "code": "broken"}}
+                )
             finally:
                 upstream.close()
                 client.close()
@@ -127,10 +140,10 @@ def _gateway(ctx: Context, node_name: str, name: str) -> str:
     with ctx.store.read() as db:
         row = channels.find(db, node_name, name)
     if row is None or row[0].gone_at is not None:
-        raise NotFound(f"there is no channel {node_name}/{name}")
+        raise NotFound(say("there is no channel %(node)s/%(name)s", node=node_name, name=name))
     gateway = next(iter(ctx.live.node(node_name).gateway_urls or row[1].gateway_urls), None)
     if not gateway:
-        raise Conflict(f"node {node_name} has not said yet where its gateway listens")
+        raise Conflict(say("node %(node)s has not said yet where its gateway listens", node=node_name))
     return f"{gateway.rstrip('/')}/channels/{name}/v1"
 
 
@@ -146,4 +159,4 @@ def _model(shape: dict[str, Any]) -> str:
 
 
 def _event(data: dict[str, Any]) -> bytes:
-    return f"\n\ndata: {json.dumps(data)}\n\n".encode()
+    return f"\n\ndata: {current_app.json.dumps(data)}\n\n".encode()

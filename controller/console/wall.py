@@ -15,6 +15,7 @@ from controller.console import language, live, overview
 from controller.context import Context
 from controller.errors import NotFound, TooMany
 from controller.rights import Actor
+from controller.said import say
 from controller.store import links
 from controller.store.tables import SecretLink
 from controller.throttle import Throttle
@@ -66,12 +67,12 @@ def _link(ctx: Context, secret: str) -> SecretLink:
     """The link, its use noted. Unknown, revoked and of a disabled person look the same."""
     address, now = f"wall {request.remote_addr}", ctx.clock()
     if (wait := _wrong.wait(address)) > 0:
-        raise TooMany(f"too often; try again in {int(wait) + 1} s")
+        raise TooMany(say("too often; try again in %(wait)s s", wait=int(wait) + 1))
     with ctx.store.read() as db:
         found = links.resolve(db, secret, "wall")
     if found is None:
         _wrong.failed(address)
-        raise NotFound("there is no such wall display: its link was revoked, or the address is incomplete")
+        raise NotFound(say("there is no such wall display: its link was revoked, or the address is incomplete"))
     link = found[0]
     if links.stale(link, now):
         with ctx.store.write() as db:

@@ -12,11 +12,12 @@ from controller.notify import wording
 from controller.notify.language import language_of, zone_of
 from controller.notify.ways import chat, mail, webhook
 from controller.notify.ways.message import Message, Refused, TryAgain
+from controller.said import say
 from controller.settings import Settings
 from controller.store.tables import NotificationTarget, Outbox, User
 from controller.vault import Locked, Vault
 
-NO_SERVER = "no mail server is set (SLOTSERVE_SMTP_HOST)"
+NO_SERVER = say("no mail server is set (SLOTSERVE_SMTP_HOST)")
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from controller.said import say
 from controller.words import N_
 
 WAYS = ("in_app", "email", "webhook", "chat")
@@ -93,10 +94,19 @@ def chosen(choice: Mapping[str, Any] | None, changes: Mapping[str, list[str] | N
     after = {kind: list(said) for kind, said in (choice or {}).items() if kind in KINDS and isinstance(said, list)}
     for kind, wanted in changes.items():
         if kind not in KINDS:
-            raise ValueError(f"{kind}: there is no such kind; take one of {', '.join(KINDS)}")
+            raise ValueError(
+                say("%(kind)s: there is no such kind; take one of %(list)s", kind=kind, list=", ".join(KINDS))
+            )
         for way in wanted or ():
             if way not in WAYS:
-                raise ValueError(f"{kind}: there is no way {way}; take one of {', '.join(WAYS)}")
+                raise ValueError(
+                    say(
+                        "%(kind)s: there is no way %(way)s; take one of %(list)s",
+                        kind=kind,
+                        way=way,
+                        list=", ".join(WAYS),
+                    )
+                )
         if wanted is None:
             after.pop(kind, None)
         else:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import Any, Literal
 
+from controller.said import Said
 from controller.scheduling.policies import (
     DAY,
     HOUR,
@@ -75,7 +76,7 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """`field` of the body, a stable `code`, a sentence with %(name)s places and their values (gettext's message id).
+    """`field` of the body, a stable `code`, a sentence (said.py), or its message id and its values.
     `overridable`: this actor may do it all the same; `requestable`: an approver could allow it."""
 
     field: str
@@ -87,8 +88,8 @@ class Problem:
 
     @property
     def message(self) -> str:
-        """The sentence in English."""
-        return self.text % self.values if self.values else self.text
+        """The sentence."""
+        return self.text if isinstance(self.text, Said) else Said(self.text, self.values)
 
     def shape(self) -> dict[str, Any]:
         """As answers carry it."""

@@ -9,6 +9,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from controller.said import Said
 from controller.scheduling.targets import decide
 from controller.scheduling.types import ChannelInput, Millis, Rules, Seconds, Target
 from controller.words import N_
@@ -16,14 +17,14 @@ from controller.words import N_
 
 @dataclass(frozen=True, slots=True)
 class Hint:
-    """`str(hint)` is the English sentence."""
+    """`str(hint)` is the sentence (said.py)."""
 
     code: str
     message: str
     values: Mapping[str, str | int | float] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        return self.message % self.values
+        return Said(self.message, self.values)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from controller.said import fault, say
 from controller.scheduling.hints import Hint
 from controller.scheduling.types import Millis
 from controller.words import N_
@@ -68,18 +69,22 @@ class Policy(BaseModel):
 
 
 class PolicyError(ValueError):
-    """A policy cannot be used; the message names the field and what it may be."""
+    """A policy cannot be used: `field` is the rule's, `problem` what it may be."""
+
+    def __init__(self, field: str, problem: str) -> None:
+        super().__init__(fault(field, problem))
+        self.field, self.problem = field, problem
 
 
 _EXPECTED = {
-    "approval": "never, always or over (with approval_over_hours)",
-    "approval_over_hours": "a number of hours, 0 or more",
-    "allowed_users": "a list of names or ids, or null for everybody",
-    "allowed_roles": "a list of user, approver, admin, or null for everybody",
-    "exclusive_allowed": "true or false",
-    "requests": "true or false",
-    "max_concurrent": "a whole number of requests, 1 or more, or null for no limit",
-    "max_concurrent_per_key": "a whole number of requests, 1 or more, or null for no limit",
+    "approval": say("never, always or over (with approval_over_hours)"),
+    "approval_over_hours": say("a number of hours, 0 or more"),
+    "allowed_users": say("a list of names or ids, or null for everybody"),
+    "allowed_roles": say("a list of user, approver, admin, or null for everybody"),
+    "exclusive_allowed": say("true or false"),
+    "requests": say("true or false"),
+    "max_concurrent": say("a whole number of requests, 1 or more, or null for no limit"),
+    "max_concurrent_per_key": say("a whole number of requests, 1 or more, or null for no limit"),
 }
 
 
@@ -102,9 +107,10 @@ def _policy(values: str, max_hours: float | None, max_days_ahead: float | None) 
         fault = err.errors(include_url=False, include_input=False, include_context=False)[0]
         name = str(fault["loc"][0])[:100]
         if fault["type"] == "extra_forbidden":
-            raise PolicyError(f"policy.{name}: no such rule; there are {', '.join(Policy.model_fields)}") from None
-        words = _EXPECTED.get(name, "a number, 0 or more, or null for no limit")
-        raise PolicyError(f"policy.{name}: {words}") from None
+            known = ", ".join(Policy.model_fields)
+            raise PolicyError(f"policy.{name}", say("no such rule; there are %(list)s", list=known)) from None
+        words = _EXPECTED.get(name, say("a number, 0 or more, or null for no limit"))
+        raise PolicyError(f"policy.{name}", words) from None
 
 
 def week_of(instant: Millis) -> Millis:
@@ -154,17 +160,17 @@ def sentences(policy: Policy, left: Allowance | None = None, admitted: bool = Tr
     """The policy as it is shown before somebody tries; with `left` also what is left to the person."""
     found: list[Hint] = []
 
-    def say(code: str, text: str, **values: str | int | float) -> None:
+    def note(code: str, text: str, **values: str | int | float) -> None:
         found.append(Hint(code, text, values))
 
     if not admitted:
-        say("allowed", N_("only some people may book this channel, and you are not among them"))
+        note("allowed", N_("only some people may book this channel, and you are not among them"))
     if policy.max_hours is not None:
-        say("max_hours", N_("%(hours)s h at most"), hours=number(policy.max_hours))
+        note("max_hours", N_("%(hours)s h at most"), hours=number(policy.max_hours))
     if policy.min_minutes is not None:
-        say("min_minutes", N_("%(minutes)s min at least"), minutes=number(policy.min_minutes))
+        note("min_minutes", N_("%(minutes)s min at least"), minutes=number(policy.min_minutes))
     if policy.max_days_ahead is not None:
-        say("max_days_ahead", N_("%(days)s days ahead"), days=number(policy.max_days_ahead))
+        note("max_days_ahead", N_("%(days)s days ahead"), days=number(policy.max_days_ahead))
     for code, limit, used, with_left, without in (
         ("max_hours_held", policy.max_hours_held, left.held if left else 0.0,
          N_("%(left)s of %(limit)s h left at a time"), N_("%(limit)s h at a time")),
@@ -173,15 +179,15 @@ def sentences(policy: Policy, left: Allowance | None = None, admitted: bool = Tr
     ):  # fmt: skip
         if limit is not None:
             text = with_left if left else without
-            say(code, text, left=number(max(0.0, limit - used)), limit=number(limit))
+            note(code, text, left=number(max(0.0, limit - used)), limit=number(limit))
     if not policy.exclusive_allowed:
-        say("exclusive_allowed", N_("no exclusive bookings"))
+        note("exclusive_allowed", N_("no exclusive bookings"))
     if policy.approval == "always":
-        say("approval", N_("every booking needs approval"))
+        note("approval", N_("every booking needs approval"))
     elif policy.approval == "over":
-        say("approval", N_("longer than %(hours)s h needs approval"), hours=number(policy.approval_over_hours))
+        note("approval", N_("longer than %(hours)s h needs approval"), hours=number(policy.approval_over_hours))
     if policy.requests:
-        say("requests", N_("what is beyond a limit can be asked for"))
+        note("requests", N_("what is beyond a limit can be asked for"))
     return tuple(found)
 
 

@@ -13,6 +13,7 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Literal
 from zoneinfo import ZoneInfo
 
+from controller.said import say
 from controller.scheduling.types import Millis
 
 WEEKDAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
@@ -55,24 +56,24 @@ def windows(start: Millis, end: Millis, rule: Rule) -> list[Window]:
     """The windows of a rule whose first day is that of [start, end), in order, none touching another's time. Raises
     RepeatError where there are none, too many, or they overlap each other."""
     if end <= start:
-        raise RepeatError("ends_at", "must be later than starts_at")
+        raise RepeatError("ends_at", say("must be later than starts_at"))
     if sum(x is not None for x in (rule.count, rule.last_day, rule.until)) != 1:
-        raise RepeatError("repeat.until", "say either until or count")
+        raise RepeatError("repeat.until", say("say either until or count"))
     if rule.count is not None and not 1 <= rule.count <= MOST:
-        raise RepeatError("repeat.count", f"1 to {MOST}")
+        raise RepeatError("repeat.count", say("1 to %(most)s", most=MOST))
     found: list[Window] = []
     for window in _all(start, end, rule):
         if rule.until is not None and window.start > rule.until:
             break
         if len(found) == MOST:
-            raise RepeatError("repeat.until", f"that is more than {MOST} bookings; end it earlier")
+            raise RepeatError("repeat.until", say("that is more than %(most)s bookings; end it earlier", most=MOST))
         if found and window.start < found[-1].end:
-            raise RepeatError("repeat.days", "the bookings would overlap each other; make them shorter or rarer")
+            raise RepeatError("repeat.days", say("the bookings would overlap each other; make them shorter or rarer"))
         found.append(window)
         if len(found) == rule.count:
             break
     if not found:
-        raise RepeatError("repeat.until", "ends before the first booking")
+        raise RepeatError("repeat.until", say("ends before the first booking"))
     return found
 
 
@@ -90,7 +91,7 @@ def _all(start: Millis, end: Millis, rule: Rule) -> Iterator[Window]:
             if day.weekday() in days:
                 yield Window(start, end) if number == 0 else _on(day, length, rule.zone)
     except OverflowError:
-        raise RepeatError("repeat.until", "lies beyond the calendar") from None
+        raise RepeatError("repeat.until", say("lies beyond the calendar")) from None
 
 
 def _on(start: datetime, length: timedelta, zone: ZoneInfo) -> Window:

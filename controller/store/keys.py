@@ -12,6 +12,7 @@ from sqlalchemy import Select, String, bindparam, or_, select, update
 from sqlalchemy.orm import Session
 
 from controller.errors import Invalid
+from controller.said import say
 from controller.store.guard import changed
 from controller.store.tables import ApiKey, User
 
@@ -35,9 +36,9 @@ def create(session: Session, user_id: str, name: str, now: int, expires_at: int 
     """A new key and its secret, which nobody can read again later. Raises Invalid."""
     name = name.strip()
     if not name or len(name) > 200:
-        raise Invalid.field("name", "must have 1 to 200 characters")
+        raise Invalid.field("name", say("must have 1 to 200 characters"))
     if expires_at is not None and expires_at <= now:
-        raise Invalid.field("expires_at", "is in the past")
+        raise Invalid.field("expires_at", say("is in the past"))
     secret = PREFIX + secrets.token_urlsafe(32)
     row = ApiKey(
         user_id=user_id, name=name, prefix=secret[:12], sha256=digest(secret), created_at=now, expires_at=expires_at

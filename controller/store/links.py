@@ -9,6 +9,7 @@ from sqlalchemy import func, or_, select, update
 from sqlalchemy.orm import Session
 
 from controller.errors import Invalid
+from controller.said import say
 from controller.store.guard import changed
 from controller.store.keys import digest
 from controller.store.tables import SecretLink, User
@@ -22,7 +23,7 @@ def create(
 ) -> tuple[SecretLink, str]:
     """A new link and its secret, which nobody can read again later. Raises Invalid."""
     if kind not in KINDS:
-        raise Invalid.field("kind", f"must be one of {', '.join(KINDS)}")
+        raise Invalid.field("kind", say("must be one of %(list)s", list=", ".join(KINDS)))
     secret = secrets.token_urlsafe(32)
     row = SecretLink(
         kind=kind,

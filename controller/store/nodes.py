@@ -10,6 +10,7 @@ from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
 from controller.errors import Invalid
+from controller.said import say
 from controller.store.channels import NAME
 from controller.store.tables import Channel, JoinToken, Node
 
@@ -44,7 +45,7 @@ def invite(session: Session, name: str, actor_id: str | None, now: int) -> tuple
     """
     if not NAME.fullmatch(name):
         raise Invalid.field(
-            "name", "must be 1 to 63 of a-z, 0-9, '.', '_' and '-', beginning and ending with a-z or 0-9"
+            "name", say("must be 1 to 63 of a-z, 0-9, '.', '_' and '-', beginning and ending with a-z or 0-9")
         )
     node = session.scalars(select(Node).where(Node.name == name)).one_or_none()
     if node is None:

@@ -12,6 +12,7 @@ from sqlalchemy import insert as sql_insert
 from sqlalchemy.orm import Session
 
 from controller.errors import Conflict
+from controller.said import say
 from controller.store.guard import changed
 from controller.store.tables import HOLDING, Reservation, holding
 
@@ -189,7 +190,10 @@ def change(
     """
     if version is not None and version != row.version:
         raise Conflict(
-            f"version: the booking was changed meanwhile (it is at version {row.version}); look at it again",
+            say(
+                "version: the booking was changed meanwhile (it is at version %(version)s); look at it again",
+                version=row.version,
+            ),
             details={"version": row.version},
         )
     statement = (
@@ -199,7 +203,7 @@ def change(
         .execution_options(synchronize_session=False)
     )
     if changed(session, statement) != 1:
-        raise Conflict("the booking was changed meanwhile; look at it again", details={"id": row.id})
+        raise Conflict(say("the booking was changed meanwhile; look at it again"), details={"id": row.id})
     session.refresh(row)
 
 

@@ -12,6 +12,7 @@ from sqlalchemy.orm import Session
 
 from controller.errors import Conflict, Invalid
 from controller.rights import ROLES
+from controller.said import say
 from controller.store.tables import User
 
 MIN_PASSWORD = 8
@@ -23,9 +24,11 @@ def create(session: Session, name: str, password: str | None, role: str, now: in
     """A new account; without a password only keys (or another log-in) open it. Raises Invalid, Conflict."""
     name = clean_name(name)
     if role not in ROLES:
-        raise Invalid.field("role", f"must be one of {', '.join(ROLES)}")
+        raise Invalid.field("role", say("must be one of %(list)s", list=", ".join(ROLES)))
     if by_name(session, name) is not None:
-        raise Conflict(f"name: there is already somebody called {name}", details={"name": "is taken"})
+        raise Conflict(
+            say("name: there is already somebody called %(name)s", name=name), details={"name": say("is taken")}
+        )
     row = User(name=name, password_hash=hash_password(password), role=role, email=email, created_at=now)
     session.add(row)
     session.flush()
@@ -36,9 +39,9 @@ def clean_name(name: str) -> str:
     """A name as it is stored: trimmed, one line, no control characters. Raises Invalid."""
     name = unicodedata.normalize("NFC", name).strip()
     if not name or len(name) > 200:
-        raise Invalid.field("name", "must have 1 to 200 characters")
+        raise Invalid.field("name", say("must have 1 to 200 characters"))
     if any(unicodedata.category(c) in ("Cc", "Cs", "Zl", "Zp") for c in name):
-        raise Invalid.field("name", "must not have line breaks or control characters")
+        raise Invalid.field("name", say("must not have line breaks or control characters"))
     return name
 
 
@@ -49,7 +52,9 @@ def clean_email(email: str | None) -> str | None:
         return None
     before, at, host = email.rpartition("@")
     if not (before and at and host) or any(c.isspace() or not c.isprintable() or c in '<>,;:"()[]\\' for c in email):
-        raise Invalid.field("email", f"{email[:100]!r} is no e-mail address; write it as maya@example.org")
+        raise Invalid.field(
+            "email", say("%(what)s is no e-mail address; write it as maya@example.org", what=repr(email[:100]))
+        )
     return email
 
 
@@ -58,7 +63,7 @@ def hash_password(password: str | None) -> str | None:
     if password is None:
         return None
     if not MIN_PASSWORD <= len(password) <= 1000:
-        raise Invalid.field("password", f"must have {MIN_PASSWORD} to 1000 characters")
+        raise Invalid.field("password", say("must have %(least)s to 1000 characters", least=MIN_PASSWORD))
     return _hasher.hash(password)
 
 

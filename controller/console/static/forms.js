@@ -54,7 +54,7 @@
       const field = form.elements.namedItem(name);
       const input = field instanceof RadioNodeList ? field[0] : field;
       if (!input || typeof words !== 'string') continue;
-      const span = Object.assign(document.createElement('span'), { className: 's bad field-said', id: `said-${name.replace(/\W/g, '-')}`, textContent: words, lang: 'en' });
+      const span = Object.assign(document.createElement('span'), { className: 's bad field-said', id: `said-${name.replace(/\W/g, '-')}`, textContent: words });
       input.setAttribute('aria-invalid', 'true');
       input.setAttribute('aria-describedby', span.id);
       (input.closest('.field') ?? input.parentElement).append(span);
@@ -70,7 +70,7 @@
     const note = document.createElement('div'), i = document.createElement('i'), p = document.createElement('p'), box = document.createElement('div');
     note.className = `note note--${good ? 'ok' : 'bad'}`;
     i.className = `ic ic-${good ? 'check' : 'oct'}`; i.ariaHidden = 'true';
-    p.textContent = words; p.lang = 'en';
+    p.textContent = words;
     box.append(p); note.append(i, box);
     said.replaceChildren(note);
     said.hidden = false;

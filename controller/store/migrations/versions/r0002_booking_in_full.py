@@ -94,6 +94,7 @@ def upgrade() -> None:
     sa.Column('ended_at', sa.BigInteger(), nullable=True),
     sa.Column('address', sa.String(length=64), nullable=False),
     sa.Column('agent', sa.Text(), nullable=False),
+    sa.Column('id_token', sa.Text(), nullable=True),
     sa.ForeignKeyConstraint(['user_id'], ['users.id'], ),
     sa.PrimaryKeyConstraint('id'),
     sa.UniqueConstraint('sha256')
