@@ -9,7 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 from controller.api.contract import bookings as b
-from controller.api.contract import fleet as f
+from controller.api.contract import channels as c
+from controller.api.contract import logs as lg
+from controller.api.contract import models as m
+from controller.api.contract import nodes as d
 from controller.api.contract import notices as n
 from controller.api.contract import people as p
 from controller.api.contract import usage as u
@@ -34,33 +37,33 @@ ANSWERS: dict[tuple[str, str], Any] = {
     ("GET", "/feeds"): list_of(p.Feed),
     ("POST", "/feeds"): p.FeedMade,
     ("DELETE", "/feeds/<id>"): None,
-    ("GET", "/nodes"): list_of(f.Node),
-    ("GET", "/nodes/<name>"): f.Node,
-    ("POST", "/nodes"): f.Invitation,
-    ("PATCH", "/nodes/<name>"): f.Node,
+    ("GET", "/nodes"): list_of(d.Node),
+    ("GET", "/nodes/<name>"): d.Node,
+    ("POST", "/nodes"): d.Invitation,
+    ("PATCH", "/nodes/<name>"): d.Node,
     ("DELETE", "/nodes/<name>"): None,
-    ("GET", "/nodes/<name>/drain-preview"): f.DrainPreview,
-    ("GET", "/channels"): list_of(f.Channel),
-    ("GET", _CHANNEL): f.Channel,
-    ("PATCH", _CHANNEL): f.Channel,
-    ("POST", f"{_CHANNEL}/reload"): f.CommandSent,
-    ("POST", f"{_CHANNEL}/retry"): f.CommandSent,
-    ("GET", f"{_CHANNEL}/commands/<id>"): f.CommandState,
-    ("PUT", f"{_CHANNEL}/override"): f.ChannelOverridden,
-    ("DELETE", f"{_CHANNEL}/override"): f.Channel,
-    ("GET", f"{_CHANNEL}/plan"): f.Plan,
-    ("GET", f"{_CHANNEL}/history"): f.History,
-    ("GET", f"{_CHANNEL}/log"): f.LogPart,
-    ("GET", f"{_CHANNEL}/log/find"): f.LogMatches,
+    ("GET", "/nodes/<name>/drain-preview"): d.DrainPreview,
+    ("GET", "/channels"): list_of(c.Channel),
+    ("GET", _CHANNEL): c.Channel,
+    ("PATCH", _CHANNEL): c.Channel,
+    ("POST", f"{_CHANNEL}/reload"): c.CommandSent,
+    ("POST", f"{_CHANNEL}/retry"): c.CommandSent,
+    ("GET", f"{_CHANNEL}/commands/<id>"): c.CommandState,
+    ("PUT", f"{_CHANNEL}/override"): c.ChannelOverridden,
+    ("DELETE", f"{_CHANNEL}/override"): c.Channel,
+    ("GET", f"{_CHANNEL}/plan"): c.Plan,
+    ("GET", f"{_CHANNEL}/history"): c.History,
+    ("GET", f"{_CHANNEL}/log"): lg.LogPart,
+    ("GET", f"{_CHANNEL}/log/find"): lg.LogMatches,
     ("GET", f"{_CHANNEL}/log/file"): str,
-    ("GET", f"{_CHANNEL}/log/launches"): list_of(f.Launch),
-    ("GET", "/models"): list_of(f.Model),
-    ("GET", "/models/<path:name>"): f.Model,
-    ("GET", "/presets"): list_of(f.Preset),
-    ("POST", "/presets"): f.PresetSaved,
-    ("POST", "/presets/check"): f.PresetChecked,
-    ("GET", "/presets/<id>"): f.Preset,
-    ("PATCH", "/presets/<id>"): f.PresetSaved,
+    ("GET", f"{_CHANNEL}/log/launches"): list_of(lg.Launch),
+    ("GET", "/models"): list_of(m.Model),
+    ("GET", "/models/<path:name>"): m.Model,
+    ("GET", "/presets"): list_of(m.Preset),
+    ("POST", "/presets"): m.PresetSaved,
+    ("POST", "/presets/check"): m.PresetChecked,
+    ("GET", "/presets/<id>"): m.Preset,
+    ("PATCH", "/presets/<id>"): m.PresetSaved,
     ("DELETE", "/presets/<id>"): None,
     ("GET", "/reservations"): list_of(b.Booking),
     ("GET", "/reservations/<id>"): b.BookingWhole,
@@ -92,6 +95,6 @@ ANSWERS: dict[tuple[str, str], Any] = {
     ("GET", "/audit/actions"): list_of(p.AuditAction),
     ("GET", "/usage"): u.Usage,
     ("GET", "/usage/summary"): u.UsageSummary,
-    ("GET", "/settings"): list_of(f.Setting),
+    ("GET", "/settings"): list_of(p.Setting),
     ("GET", "/feed/<token>.ics"): str,
 }

@@ -146,3 +146,10 @@ class AuditEntry(Shape):
 class AuditAction(Shape):
     action: str
     text: str
+
+
+class Setting(Shape):
+    variable: str
+    value: bool | int | float | str
+    origin: str
+    description: str
