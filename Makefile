@@ -3,7 +3,7 @@ SHELL := /bin/bash
 PY := .venv/bin/python
 export PYTHONDONTWRITEBYTECODE ?= 1
 
-.PHONY: test-api test-chaos help setup demo test test-fast test-hosts engine-parsers test-arguments test-vllm fuzz lint bench bench-scheduling bench-gateway bench-fleet bench-booking bench-console bench-thousand bench-usage test-postgresql protos clean
+.PHONY: test-api test-chaos help setup demo test test-fast test-hosts test-hosts-more engine-parsers test-arguments test-vllm fuzz lint bench bench-scheduling bench-gateway bench-fleet bench-booking bench-console bench-thousand bench-usage test-postgresql protos clean
 
 help: ## what there is to make
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 20
@@ -40,7 +40,10 @@ fuzz: setup ## the gateway under odd requests and odd engines, for FUZZ_SECONDS
 	touch $@
 
 test-hosts: setup .venv/.rollout ## roll-out on three real systemd hosts on this machine (root)
-	$(PY) -m pytest -n 0 -m hosts tests/hosts
+	$(PY) -m pytest -n 0 -m hosts tests/hosts/test_rollout.py
+
+test-hosts-more: setup .venv/.rollout ## the same with PostgreSQL, packages and two controllers, for who changes the roles
+	$(PY) -m pytest -n 0 -m hosts tests/hosts/test_variants.py
 
 test-chaos: setup ## agent, shim, engine, gateway and controller killed during 200 switches (CHAOS_SWITCHES, CHAOS_SEED)
 	CHAOS_SWITCHES=$(or $(CHAOS_SWITCHES),200) $(PY) -m pytest -s -q tests/system/test_kills.py -k random

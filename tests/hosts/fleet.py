@@ -10,7 +10,6 @@ import shutil
 import ssl
 import subprocess
 import sys
-import tarfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -18,23 +17,11 @@ from typing import Any
 
 import httpx
 
-from tests.hosts.lab import FOLDER, NET, Host, Lab
+from tests.hosts.lab import FOLDER, Host, Lab
 from tests.parts import ROOT, wait_until
 
 BIN = Path(sys.executable).parent
-PROGRAM = "bin/llama-server"
 TINY, SMALL = "tiny", "SmolLM2-135M-Instruct.Q4_1"
-INSIDE = f"{NET}.0/25"  # who may reach SlotServe's ports
-SHORT = {
-    "tick_seconds": 1,
-    "switch_buffer_seconds": 1,
-    "min_preload_lead_seconds": 2,
-    "stop_timeout_seconds": 5,
-    "drain_seconds": 5,
-    "retry_min_seconds": 1,
-    "retry_max_seconds": 4,
-    "disk_read_mbps": 5000,
-}
 
 
 class PlayFailed(AssertionError):
@@ -46,12 +33,12 @@ class PlayFailed(AssertionError):
 
 
 class Fleet:
-    """h1 is the controller, h2 and h3 are nodes with a channel `main` each."""
+    """h1 is a controller, `nodes` have a channel `main` each; `take` says what the inventory is."""
 
-    def __init__(self, lab: Lab, folder: Path, archive: Path) -> None:
-        self.lab, self.folder = lab, folder
+    def __init__(self, lab: Lab, folder: Path) -> None:
+        self.lab, self.folder, self.controller = lab, folder, lab.hosts[0]
         self.certificate, self.certificate_key = certificate(folder, lab.hosts[-1].address)
-        self.controller, *self.nodes = lab.hosts
+        self.nodes = list[Host]()
         self.checkout = checkout(folder / "this")
         self._next = checkout(folder / "next", later=True)
         # Its release is gathered beside everything else.
@@ -59,7 +46,7 @@ class Fleet:
             [sys.executable, self._next / "ansible/wheelhouse.py"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
         )
         self.inventory = folder / "hosts.yml"
-        self.inventory.write_text(json.dumps(self._inventory(archive), indent=1))
+        self._with_tls = set[str]()
         self.env = {
             **{k: v for k, v in os.environ.items() if not k.startswith(("SLOTSERVE_", "ANSIBLE_"))},
             "PATH": f"{BIN}:{os.environ['PATH']}",
@@ -71,54 +58,12 @@ class Fleet:
         self.seconds: dict[str, float] = {}
         self._key = ""
 
-    def _inventory(self, archive: Path) -> dict[str, Any]:
-        address = {h.name: {"ansible_host": h.address} for h in self.lab.hosts}
-        channel = {"name": "main", "gpus": [], "model_folders": ["/srv/models"], "engines": ["llama.cpp"]}
-        settings = {"scan_seconds": 1, "gateway_relay": True}
-        # One node has several gateway processes, the other a certificate, and figures at an address of their own.
-        address["h2"] |= {"slotserve_agent_settings": {**settings, "gateway_workers": 2}}
-        address["h3"] |= {
-            "slotserve_agent_gateway_tls_certificate": str(self.certificate),
-            "slotserve_agent_gateway_tls_key": str(self.certificate_key),
-            "slotserve_agent_metrics_address": "0.0.0.0:8711",
-            "slotserve_agent_metrics_sources": [f"{self.controller.address}/32"],
-            "slotserve_try_validate_certs": False,
-        }
-        return {
-            "slotserve_controller": {
-                "hosts": {"h1": address["h1"]},
-                "vars": {
-                    "slotserve_controller_console_sources": [INSIDE],
-                    "slotserve_controller_fleet_sources": [INSIDE],
-                    "slotserve_controller_prometheus": True,
-                    "slotserve_controller_prometheus_key_file": "/etc/slotserve/credentials/admin_api_key",
-                    "slotserve_controller_grafana_dashboards": "/var/lib/grafana/dashboards",
-                },
-            },
-            "slotserve_nodes": {
-                "hosts": {h.name: address[h.name] for h in self.nodes},
-                "vars": {
-                    "slotserve_agent_channels": [channel],
-                    "slotserve_agent_settings": settings,
-                    "slotserve_agent_gateway_sources": [INSIDE],
-                    "slotserve_agent_relay_port": 8712,
-                    "slotserve_engine_llamacpp_source": "archive",
-                    "slotserve_engine_llamacpp_archive": str(archive),
-                    "slotserve_engine_llamacpp_program": PROGRAM,
-                },
-            },
-            "all": {
-                "vars": {
-                    "ansible_user": "root",
-                    "ansible_ssh_private_key_file": str(self.lab.key),
-                    "ansible_ssh_common_args": "-o UserKnownHostsFile=/dev/null -F /dev/null",
-                    "ansible_python_interpreter": "/usr/bin/python3",
-                    "slotserve_common_require_ntp": False,  # containers have their host's clock
-                    "slotserve_common_firewall": True,
-                    "slotserve_controller_settings": SHORT,
-                }
-            },
-        }
+    def take(self, inventory: dict[str, Any]) -> None:
+        """An inventory in the place of the one before."""
+        self.inventory.write_text(json.dumps(inventory, indent=1))
+        nodes = inventory["slotserve_nodes"]["hosts"]
+        self.nodes = [host for host in self.lab.hosts if host.name in nodes]
+        self._with_tls = {name for name, said in nodes.items() if "slotserve_agent_gateway_tls_key" in said}
 
     def _editor(self) -> Path:
         """What a person does in an editor: puts the machines in."""
@@ -141,33 +86,30 @@ class Fleet:
 
     def play(self, name: str, *words: str, checkout: Path | None = None) -> dict[str, dict[str, int]]:
         """Runs a playbook; {host: {"ok": …, "changed": …}}. Raises PlayFailed."""
+        return recap(self.play_said(name, *words, checkout=checkout))
+
+    def play_said(self, name: str, *words: str, checkout: Path | None = None) -> str:
+        """The same; what it printed."""
         where = (checkout or self.checkout) / "ansible"
         shutil.copy(self.inventory, where / "inventory/hosts.yml")
-        began = time.monotonic()
-        said = subprocess.run(
-            ["ansible-playbook", name, *words],
-            cwd=where, env=self.env, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=900, check=False,
-        )  # fmt: skip
-        self.seconds[" ".join((name, *words))] = time.monotonic() - began
-        print(f"{name} {' '.join(words)}: {time.monotonic() - began:.0f} s")
-        (FOLDER / f"last-{name}.log").write_text(said.stdout + said.stderr)
-        if said.returncode:
-            raise PlayFailed(name, said.returncode, said.stdout + said.stderr)
-        return recap(said.stdout)
+        return self._run(" ".join((name, *words)), ["ansible-playbook", name, *words], where)
 
-    def script(self, lines: str) -> str:
+    def script(self, name: str, lines: str) -> str:
         """Runs a shell script in the checkout, as a person types it; what it printed."""
+        return self._run(name, ["bash", "-euo", "pipefail", "-c", lines], self.checkout)
+
+    def _run(self, name: str, command: Sequence[str], where: Path) -> str:
+        """Its output is kept as last-NAME.log, its time is noted."""
         began = time.monotonic()
         said = subprocess.run(
-            ["bash", "-euo", "pipefail", "-c", lines],
-            cwd=self.checkout, env=self.env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            command, cwd=where, env=self.env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
             stdin=subprocess.DEVNULL, timeout=900, check=False,
         )  # fmt: skip
-        self.seconds["README"] = time.monotonic() - began
-        print(f"README's commands: {time.monotonic() - began:.0f} s")
-        (FOLDER / "last-README.log").write_text(said.stdout)
+        took = self.seconds[name] = time.monotonic() - began
+        print(f"{name}: {took:.0f} s")
+        (FOLDER / f"last-{name.split()[0]}.log").write_text(said.stdout)
         if said.returncode:
-            raise PlayFailed("README", said.returncode, said.stdout)
+            raise PlayFailed(name, said.returncode, said.stdout)
         return said.stdout
 
     # --- the controller ---------------------------------------------------------------------------------------------
@@ -183,10 +125,10 @@ class Fleet:
         """`slotserve` on the controller's host."""
         return json.loads(self.controller.run("slotserve", "--json", *words).stdout or "null")
 
-    def api(self, method: str, path: str, body: Any = None) -> Any:
-        """REST through nginx, with TLS."""
+    def api(self, method: str, path: str, body: Any = None, at: Host | None = None) -> Any:
+        """REST through nginx, with TLS; `at`: of another controller than h1."""
         answer = httpx.request(
-            method, f"https://{self.controller.address}/api/v1{path}", json=body, verify=False, timeout=30,
+            method, f"https://{(at or self.controller).address}/api/v1{path}", json=body, verify=False, timeout=30,
             headers={"Authorization": f"Bearer {self.key}"},
         )  # fmt: skip
         assert answer.status_code < 400, f"{method} {path}: {answer.status_code} {answer.text}"
@@ -230,7 +172,7 @@ class Fleet:
 
     def gateway(self, host: Host) -> tuple[str, ssl.SSLContext]:
         """A gateway's URL, and who is believed that it is the one."""
-        scheme = "https" if host.name == "h3" else "http"
+        scheme = "https" if host.name in self._with_tls else "http"
         return f"{scheme}://{host.address}:8710", ssl.create_default_context(cafile=str(self.certificate))
 
     def ask(self, host: Host, tokens: int = 8, path: str = "/channels/main", model: str = "auto") -> httpx.Response:
@@ -244,12 +186,12 @@ class Fleet:
 
 
 @contextlib.contextmanager
-def rolled_out(folder: Path, archive: Path, models: Sequence[Path], hosts: int = 3) -> Iterator[Fleet]:
-    """Hosts with models on the nodes, and nothing of SlotServe yet."""
+def bare(folder: Path, models: Sequence[Path], hosts: int = 3) -> Iterator[Fleet]:
+    """Hosts with models on them, and nothing of SlotServe yet."""
     with Lab(hosts) as lab, contextlib.ExitStack() as ends:
-        fleet = Fleet(lab, folder, archive)
+        fleet = Fleet(lab, folder)
         ends.callback(fleet.end)
-        for host in fleet.nodes:
+        for host in lab.hosts[1:]:
             target = host.root / "srv/models"
             target.mkdir(parents=True, exist_ok=True)
             for model in models:
@@ -292,23 +234,6 @@ def certificate(folder: Path, address: str) -> tuple[Path, Path]:
         check=True, capture_output=True,
     )  # fmt: skip
     return paths
-
-
-def engine_archive(program: Path, libraries: Sequence[Path]) -> Path:
-    """llama-server with its libraries as one archive, bin/…, as its own releases are."""
-    target = FOLDER / f"llama-{int(program.stat().st_mtime)}-{program.stat().st_size}.tar.gz"
-    if not target.exists():
-        FOLDER.mkdir(parents=True, exist_ok=True)
-        scratch = target.with_suffix(".unfinished")
-        with tarfile.open(scratch, "w:gz", compresslevel=1, dereference=True) as tar:
-            seen: set[str] = set()
-            for folder in (*libraries, program.parent):
-                for path in sorted(folder.iterdir()):
-                    if path.is_file() and path.name not in seen:
-                        seen.add(path.name)
-                        tar.add(path.resolve(), f"bin/{path.name}")
-        scratch.rename(target)
-    return target
 
 
 def recap(output: str) -> dict[str, dict[str, int]]:

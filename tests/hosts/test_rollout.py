@@ -23,11 +23,19 @@ from controller.fleet.ca import CertificateAuthority
 from tests.fleet_parts import join_string
 from tests.hosts.certificates import knock, with_expired_certificate
 from tests.hosts.fleet import SMALL, TINY, Fleet, PlayFailed, rfc3339
+from tests.hosts.inventories import story
 from tests.hosts.lab import NET, OUTSIDE, Host
 from tests.hosts.load import Load, loaded
 from tests.parts import ROOT, wait_until
 
 pytestmark = [pytest.mark.hosts, pytest.mark.slow, pytest.mark.timeout(1800)]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def inventory(fleet: Fleet, archive: Path) -> None:
+    fleet.take(story(fleet, archive))
+
+
 EXPOSURE = {"slotserve-controller": 1.5, "slotserve-gateway": 1.7, "slotserve-agent": 2.6}
 
 
@@ -56,7 +64,7 @@ def test_the_readmes_commands_end_with_a_served_completion(fleet: Fleet) -> None
     (commands,) = re.findall(
         r"```sh\n(.*?)```", text.partition("## From nothing to an answer")[2].partition("\n## ")[0], re.S
     )
-    said = fleet.script(commands)
+    said = fleet.script("README", commands)
     for name in ("h2", "h3"):
         (answer,) = re.findall(rf"msg: ['\"]?tiny on {name}/main: (.*)", said)
         assert answer.strip("'\" ")

@@ -1,0 +1,57 @@
+"""llama-server as a site has it: an archive, or a Debian package."""
+
+from __future__ import annotations
+
+import subprocess
+import tarfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.hosts.lab import FOLDER, Host
+
+PROGRAM = "bin/llama-server"  # in the archive
+LIBRARY = "usr/lib/llama.cpp"  # in the package
+
+
+def engine_archive(program: Path, libraries: Sequence[Path]) -> Path:
+    """llama-server with its libraries as one archive, bin/…, as its own releases are."""
+    target = FOLDER / f"llama-{int(program.stat().st_mtime)}-{program.stat().st_size}.tar.gz"
+    if not target.exists():
+        FOLDER.mkdir(parents=True, exist_ok=True)
+        scratch = target.with_suffix(".unfinished")
+        with tarfile.open(scratch, "w:gz", compresslevel=1, dereference=True) as tar:
+            seen: set[str] = set()
+            for folder in (*libraries, program.parent):
+                for path in sorted(folder.iterdir()):
+                    if path.is_file() and path.name not in seen:
+                        seen.add(path.name)
+                        tar.add(path.resolve(), f"bin/{path.name}")
+        scratch.rename(target)
+    return target
+
+
+def offer_package(archive: Path, host: Host) -> None:
+    """Has a host's apt know a package `llama.cpp-tools`, with what is in the archive."""
+    place = host.root / "srv/apt"
+    tree = place / "tree"
+    (tree / "DEBIAN").mkdir(parents=True)
+    (tree / LIBRARY).mkdir(parents=True)
+    with tarfile.open(archive) as tar:
+        tar.extractall(tree / LIBRARY, filter="data")
+    program = tree / "usr/bin/llama-server"
+    program.parent.mkdir()
+    program.write_text(
+        f'#!/bin/sh\nLD_LIBRARY_PATH=/{LIBRARY}/bin exec /{LIBRARY}/{PROGRAM} "$@"\n'  # as a package's own rpath
+    )
+    program.chmod(0o755)
+    control = {"Package": "llama.cpp-tools", "Version": "1", "Architecture": "all", "Maintainer": "nobody <nobody@localhost>",
+               "Description": "for the tests"}  # fmt: skip
+    text = "".join(f"{k}: {v}\n" for k, v in control.items())
+    (tree / "DEBIAN/control").write_text(text)
+    package = place / "llama.deb"
+    subprocess.run(
+        ["dpkg-deb", "-Znone", "--root-owner-group", "--build", tree, package], check=True, capture_output=True
+    )
+    (place / "Packages").write_text(f"{text}Filename: ./llama.deb\nSize: {package.stat().st_size}\n")
+    (host.root / "etc/apt/sources.list.d/llama.list").write_text("deb [trusted=yes] file:/srv/apt ./\n")
+    host.run("apt-get", "-qq", "-o", "Dir::Etc::SourceList=/dev/null", "update")
