@@ -51,6 +51,14 @@ class Begun:
     verifier: str
 
 
+@dataclass(frozen=True, slots=True)
+class SignedIn:
+    """Who has signed in, by the provider's claims, and the ID token that said so."""
+
+    claims: dict[str, Any]
+    id_token: str
+
+
 class Provider:
     """The provider of the settings. Thread-safe; what it publishes is asked for when it is first needed."""
 
@@ -77,21 +85,22 @@ class Provider:
         )
         return Begun(url, state, nonce, verifier)
 
-    def finish(self, code: str, begun: Begun, redirect_uri: str, now: float) -> dict[str, Any]:
-        """The claims of who has signed in; `now` in seconds. Raises OidcError ("down", "refused", "token")."""
+    def finish(self, code: str, begun: Begun, redirect_uri: str, now: float) -> SignedIn:
+        """Who has signed in; `now` in seconds. Raises OidcError ("down", "refused", "token")."""
         metadata = self.metadata()
         with _talking(), self._client(metadata["token_endpoint"]) as client:
             token = self._token(client, metadata, code, begun, redirect_uri)
             claims = self._verified(token, begun.nonce, metadata, now)
-            return self._completed(client, token, claims, metadata)
+            return SignedIn(self._completed(client, token, claims, metadata), token["id_token"])
 
-    def logout_url(self, back_to: str) -> str | None:
-        """Where a person ends their session at the provider, where it has said so; asks nobody."""
-        known = self._metadata
-        place = known[1].get("end_session_endpoint") if known else None
-        if not isinstance(place, str):
+    def end_session_url(self, back_to: str, id_token: str) -> str | None:
+        """Where a browser ends the session at the provider (RP-initiated logout), and is sent back from; None where it
+        offers no such thing. Raises OidcError("down")."""
+        place = self.metadata().get("end_session_endpoint")
+        if not isinstance(place, str) or urlsplit(place).scheme not in ("http", "https"):
             return None
-        query = urlencode({"client_id": self._settings.oidc_client_id, "post_logout_redirect_uri": back_to})
+        said = {"client_id": self._settings.oidc_client_id, "post_logout_redirect_uri": back_to}
+        query = urlencode({"id_token_hint": id_token, **said} if id_token else said)
         return f"{place}{'&' if '?' in place else '?'}{query}"
 
     def metadata(self) -> dict[str, Any]:

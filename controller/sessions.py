@@ -36,12 +36,19 @@ def limits(settings: Settings) -> tuple[int, int]:
 
 
 def begin(
-    cookie: Cookie, db: Session, user: User, now: int, way: str = "password", address: str = "", agent: str = ""
+    cookie: Cookie,
+    db: Session,
+    user: User,
+    now: int,
+    way: str = "password",
+    address: str = "",
+    agent: str = "",
+    id_token: str | None = None,
 ) -> str:
     """A new session of this person in a cookie that then holds nothing else; what it stood for before has ended. Its id.
-    In a write transaction: the session counts once that is committed."""
+    `id_token`: the identity provider's, sealed. In a write transaction: the session counts once that is committed."""
     end(cookie, db, now)
-    session_id, token = web_sessions.create(db, user.id, way, now, address, agent)
+    session_id, token = web_sessions.create(db, user.id, way, now, address, agent, id_token)
     cookie["session"] = token
     return session_id
 

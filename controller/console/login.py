@@ -1,4 +1,4 @@
-"""Log-in by password, and log-out. A new session at each log-in, the same answer for a wrong name and a wrong password,
+"""Log-in by password. A new session at each log-in, the same answer for a wrong name and a wrong password,
 and a wait that grows with every failure of an address or a name. What was tried is in the audit trail, but never what
 was typed: people type passwords into the wrong field."""
 
@@ -12,8 +12,7 @@ from flask_babel import gettext as _
 from flask_wtf.csrf import generate_csrf
 from werkzeug.wrappers import Response
 
-from controller import oidc, sessions
-from controller.api import auth
+from controller import oidc, sessions, vault
 from controller.console.signed_in import person, safe_next
 from controller.context import Context
 from controller.store import audit, users
@@ -25,7 +24,7 @@ OPEN = ("/static/", "/api/", "/login", "/logout", "/password", "/feed/", "/wall/
 
 
 def register(app: Flask, ctx: Context) -> None:
-    """/login and /logout; whose password is a temporary one is led to /password from everywhere else."""
+    """/login; whose password is a temporary one is led to /password from everywhere else."""
     throttle = Throttle()
     app.extensions["slotserve.throttle"] = throttle
 
@@ -65,22 +64,13 @@ def register(app: Flask, ctx: Context) -> None:
         enter(ctx, who, "password")
         return redirect(target)
 
-    @app.post("/logout")
-    def log_out() -> ResponseReturnValue:
-        app.extensions["csrf"].protect()
-        signed_in = auth.current(ctx)
-        with ctx.store.write() as db:
-            sessions.end(session, db, ctx.clock())
-            if signed_in is not None:
-                audit.add(db, signed_in.user.id, "session.end", signed_in.user.id, ctx.clock())
-        return redirect("/login")
 
-
-def enter(ctx: Context, who: User, way: str) -> None:
-    """A session for who has shown who they are."""
+def enter(ctx: Context, who: User, way: str, id_token: str = "") -> None:
+    """A session for who has shown who they are; `id_token`: by what the identity provider said so."""
     address, agent = request.remote_addr or "", request.headers.get("User-Agent", "")
+    sealed = vault.of(ctx).seal(id_token) if id_token else None
     with ctx.store.write() as db:
-        sessions.begin(session, db, who, ctx.clock(), way, address, agent)
+        sessions.begin(session, db, who, ctx.clock(), way, address, agent, sealed)
         audit.add(db, who.id, "session.begin", who.id, ctx.clock(), after={"way": way, "address": address})
     session.permanent = True
     generate_csrf()

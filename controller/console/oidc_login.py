@@ -16,6 +16,7 @@ from controller.console.signed_in import person, safe_next
 from controller.context import Context
 from controller.errors import NotFound
 from controller.oidc import Begun, OidcError
+from controller.said import say
 from controller.store.tables import User
 
 log = logging.getLogger(__name__)
@@ -56,15 +57,15 @@ def register(app: Flask, ctx: Context) -> None:
         kept = session.pop(COOKIE, None)
         target = safe_next(kept.get("next")) if isinstance(kept, dict) else "/"
         try:
-            user = _finished(ctx, kept)
+            user, id_token = _finished(ctx, kept)
         except OidcError as err:
             return _sorry(ctx, target, err)
-        enter(ctx, user, "oidc")
+        enter(ctx, user, "oidc", id_token)
         return redirect(target)
 
 
-def _finished(ctx: Context, kept: Any) -> User:
-    """The person who is back from the provider. Raises OidcError."""
+def _finished(ctx: Context, kept: Any) -> tuple[User, str]:
+    """The person who is back from the provider, and their ID token. Raises OidcError."""
     now = ctx.clock()
     state = request.args.get("state", "")
     if not isinstance(kept, dict) or not hmac.compare_digest(str(kept.get("state")).encode(), state.encode()):
@@ -74,8 +75,8 @@ def _finished(ctx: Context, kept: Any) -> User:
     if (error := request.args.get("error")) is not None:
         raise OidcError("refused", f"{error[:100]} {request.args.get('error_description', '')[:300]}".strip())
     begun = Begun("", state, str(kept["nonce"]), str(kept["verifier"]))
-    claims = oidc.provider(ctx).finish(request.args.get("code", ""), begun, _redirect_uri(ctx), now / 1000)
-    named = oidc_accounts.named(claims, ctx.settings)
+    signed_in = oidc.provider(ctx).finish(request.args.get("code", ""), begun, _redirect_uri(ctx), now / 1000)
+    named = oidc_accounts.named(signed_in.claims, ctx.settings)
     connect = kept.get("connect")
     who = person()
     if connect is not None and (who is None or who.id != connect):
@@ -83,7 +84,7 @@ def _finished(ctx: Context, kept: Any) -> User:
     with ctx.store.write() as db:
         user = oidc_accounts.account(db, named, ctx.settings, now, connect)
     ctx.keys_changed()  # a role may be another one now, and the gateways' tables of keys carry it
-    return user
+    return user, signed_in.id_token
 
 
 def _sorry(ctx: Context, target: str, err: OidcError) -> ResponseReturnValue:
@@ -115,4 +116,4 @@ def _redirect_uri(ctx: Context) -> str:
 
 def _needed(ctx: Context) -> None:
     if not ctx.settings.oidc_issuer:
-        raise NotFound("there is no identity provider here: SLOTSERVE_OIDC_ISSUER is not set")
+        raise NotFound(say("there is no identity provider here: SLOTSERVE_OIDC_ISSUER is not set"))

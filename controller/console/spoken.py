@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from flask import Flask, Response, has_request_context, request
+from flask import Flask, has_request_context, request
 from flask.json.provider import DefaultJSONProvider
 from flask_babel import get_locale
 from flask_babel import gettext as _
+from werkzeug.sansio.response import Response
 
 from controller.context import Context
 from controller.said import told, told_in

@@ -14,8 +14,16 @@ from controller.store.tables import User, WebSession
 SEEN_MS = 300_000  # how exact "last seen" is kept
 
 
-def create(session: Session, user_id: str, way: str, now: int, address: str = "", agent: str = "") -> tuple[str, str]:
-    """(the row's id, the cookie's text). `way` = "password" or "oidc"."""
+def create(
+    session: Session,
+    user_id: str,
+    way: str,
+    now: int,
+    address: str = "",
+    agent: str = "",
+    id_token: str | None = None,
+) -> tuple[str, str]:
+    """(the row's id, the cookie's text). `way` = "password" or "oidc"; `id_token` sealed."""
     token = secrets.token_urlsafe(32)
     row = WebSession(
         sha256=digest(token),
@@ -25,6 +33,7 @@ def create(session: Session, user_id: str, way: str, now: int, address: str = ""
         seen_at=now,
         address=address[:64],
         agent=agent[:300],
+        id_token=id_token,
     )
     session.add(row)
     session.flush()
@@ -41,6 +50,11 @@ def find(session: Session, token: str, now: int, idle_ms: int, most_ms: int) -> 
     return (row[0], row[1]) if row is not None else None
 
 
+def id_token(session: Session, session_id: str) -> str | None:
+    """The provider's token of a session that it signed in, sealed."""
+    return session.scalar(select(WebSession.id_token).where(WebSession.id == session_id))
+
+
 def seen(session: Session, session_id: str, now: int) -> None:
     session.execute(update(WebSession).where(WebSession.id == session_id).values(seen_at=now))
 
@@ -50,7 +64,7 @@ def end(session: Session, session_id: str, now: int, user_id: str | None = None)
     statement = update(WebSession).where(WebSession.id == session_id, WebSession.ended_at.is_(None))
     if user_id is not None:
         statement = statement.where(WebSession.user_id == user_id)
-    return changed(session, statement.values(ended_at=now)) == 1
+    return changed(session, statement.values(ended_at=now, id_token=None)) == 1
 
 
 def end_all(session: Session, user_id: str, now: int, besides: str = "") -> int:
@@ -58,7 +72,7 @@ def end_all(session: Session, user_id: str, now: int, besides: str = "") -> int:
     statement = update(WebSession).where(
         WebSession.user_id == user_id, WebSession.ended_at.is_(None), WebSession.id != besides
     )
-    return changed(session, statement.values(ended_at=now))
+    return changed(session, statement.values(ended_at=now, id_token=None))
 
 
 def of_person(session: Session, user_id: str, now: int, idle_ms: int, most_ms: int) -> list[WebSession]:

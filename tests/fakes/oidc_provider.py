@@ -5,6 +5,7 @@ POST /lie {…} says what the next answers do wrong (nothing = honest again):
   sign "none" | "HS256" | "stranger" | "rotate"   how the token is signed ("rotate": with a new key, honestly)
   error "access_denied"       instead of a code          metadata {…}   over what is published
   token_status N / userinfo {…}   what these endpoints answer
+A browser that has been at /authorize has a session here (its cookie), until it has been at /end; GET /session says.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ app = Flask("oidc_provider")
 lie: dict[str, Any] = {}
 codes: dict[str, dict[str, str]] = {}
 keys: list[RSAKey] = []
+sessions: set[str] = set()
 
 
 def new_key() -> RSAKey:
@@ -89,7 +91,27 @@ def authorize() -> Any:
         code = secrets.token_urlsafe(8)
         codes[code] = dict(asked.items())
         answer = {"code": code, "state": asked["state"]}
-    return redirect(f"{asked['redirect_uri']}?{urlencode(answer)}")
+    back = redirect(f"{asked['redirect_uri']}?{urlencode(answer)}")
+    here = secrets.token_urlsafe(8)
+    sessions.add(here)
+    back.set_cookie("here", here)
+    return back
+
+
+@app.get("/session")
+def session() -> Any:
+    return jsonify({"signed_in": request.cookies.get("here") in sessions})
+
+
+@app.get("/end")
+def end() -> Any:
+    """RP-initiated logout: only for who shows a token of ours, and back only to where this client has registered."""
+    asked = request.args
+    claims = jwt.decode(asked["id_token_hint"], keys[0], algorithms=["RS256"]).claims
+    assert (claims["iss"], claims["aud"], asked["client_id"]) == (issuer(), CLIENT, CLIENT)
+    assert asked["post_logout_redirect_uri"].endswith("/login")
+    sessions.discard(request.cookies.get("here", ""))
+    return redirect(asked["post_logout_redirect_uri"])
 
 
 @app.post("/token")

@@ -43,6 +43,7 @@ class WebSession(Base):
     ended_at: Mapped[int | None] = mapped_column(BigInteger)
     address: Mapped[str] = mapped_column(String(64), default="")
     agent: Mapped[str] = mapped_column(Text, default="")  # what the browser calls itself
+    id_token: Mapped[str | None] = mapped_column(Text)  # the provider's, sealed: by it its session is ended as well
 
 
 class ApiKey(Base):
