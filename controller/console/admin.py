@@ -7,12 +7,10 @@ from typing import Any
 from flask import Flask, redirect, render_template, request
 from flask.typing import ResponseReturnValue
 from flask_babel import gettext as _
-from sqlalchemy import func, select
 
 from controller.api import audit as audit_api
 from controller.api import feeds as feeds_api
 from controller.api import keys as keys_api
-from controller.api import nodes as nodes_api
 from controller.api import notifications as notices_api
 from controller.api import people as people_api
 from controller.api.route import Page, place
@@ -26,7 +24,6 @@ from controller.notify import trouble
 from controller.rights import Actor
 from controller.settings import PREFIX, Settings, SettingsError, load_settings
 from controller.store import audit, users
-from controller.store.tables import Channel, Node, Reservation, holding
 from controller.times import parse
 from controller.words import N_
 
@@ -43,22 +40,18 @@ SHOWN = 50
 STATES = ("waiting", "sent", "failed")
 
 
-def register(app: Flask, ctx: Context) -> None:
-    """/admin and what is below it."""
+def show(template: str, here: str, **more: Any) -> str:
+    """A page of the administration: its template and its tab."""
+    tabs = [(key, _(text)) for key, text in PAGES]
+    return render_template(f"console/{template}.html", tabs=tabs, tab=here, **more)
 
-    def show(template: str, here: str, **more: Any) -> str:
-        tabs = [(key, _(text)) for key, text in PAGES]
-        return render_template(f"console/{template}.html", tabs=tabs, tab=here, **more)
+
+def register(app: Flask, ctx: Context) -> None:
+    """/admin and what is below it, but for the nodes (nodes_page.py)."""
 
     @page(app, ctx, "/admin", action="node.manage")
     def admin(actor: Actor) -> ResponseReturnValue:
         return redirect("/admin/nodes")
-
-    @page(app, ctx, "/admin/nodes", action="node.manage")
-    def nodes(actor: Actor) -> ResponseReturnValue:
-        rows = everything(ctx, actor, nodes_api.list_nodes, Page)
-        can_invite = ctx.ca is not None and bool(ctx.enrol_address)
-        return show("admin_nodes", "nodes", nodes=rows, coming=_coming(ctx), can_invite=can_invite)
 
     @page(app, ctx, "/admin/users", action="user.manage")
     def people(actor: Actor) -> ResponseReturnValue:
@@ -109,20 +102,6 @@ def register(app: Flask, ctx: Context) -> None:
     @page(app, ctx, "/admin/settings", action="node.manage")
     def settings(actor: Actor) -> ResponseReturnValue:
         return show("admin_settings", "settings", rows=_settings(ctx.settings))
-
-
-def _coming(ctx: Context) -> dict[str, int]:
-    """Node name -> bookings that have not ended: what removing it would leave without a place."""
-    query = (
-        select(Node.name, func.count())
-        .select_from(Reservation)
-        .join(Channel, Channel.id == Reservation.channel_id)
-        .join(Node, Node.id == Channel.node_id)
-        .where(holding(Reservation.status), Reservation.ends_at > ctx.clock(), Node.removed_at.is_(None))
-        .group_by(Node.name)
-    )
-    with ctx.store.read() as db:
-        return {row[0]: row[1] for row in db.execute(query)}
 
 
 def _audit(ctx: Context, given: dict[str, str], cursor: str | None) -> tuple[list[acts.Line], str | None, str]:

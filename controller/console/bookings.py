@@ -14,8 +14,9 @@ from controller.api import bookings as api
 from controller.api import feeds as feeds_api
 from controller.booking.view import policy_for
 from controller.console import asking, language, live, overview, shell, trail
-from controller.console.facts import fleet
+from controller.console.fleet_facts import fleet
 from controller.console.signed_in import actor_of, person
+from controller.console.viewer import Booking, Row, Viewer
 from controller.context import Context
 from controller.rights import Actor, may
 from controller.scheduling.policies import HOUR
@@ -61,12 +62,12 @@ class Mine:
     """The page. `rows` are the channels' rows by name, as on the overview."""
 
     now: int
-    running: list[overview.Booking]
-    coming: list[overview.Booking]
-    pending: list[overview.Booking]
-    invited: list[overview.Booking]
+    running: list[Booking]
+    coming: list[Booking]
+    pending: list[Booking]
+    invited: list[Booking]
     longer: dict[str, Longer]
-    rows: dict[str, overview.Row]
+    rows: dict[str, Row]
     until: int
 
 
@@ -138,7 +139,7 @@ def register(app: Flask, ctx: Context) -> None:
 
 def mine(ctx: Context, actor: Actor, now: int) -> Mine:
     """What the person holds from now on, and what they may call as a participant."""
-    seen, viewer = fleet(ctx, now), overview.Viewer(ctx, actor, now, language.chosen_zone())
+    seen, viewer = fleet(ctx, now), Viewer(ctx, actor, now, language.chosen_zone())
     channels_of = seen.people.get(actor.id, [])
     by_channel = {c.full_name: [viewer.booking(b) for b in c.bookings] for c in channels_of}
     every = sorted((b for several in by_channel.values() for b in several), key=lambda b: b.start)
@@ -158,9 +159,7 @@ def mine(ctx: Context, actor: Actor, now: int) -> Mine:
     )
 
 
-def longest(
-    db: Session, ctx: Context, actor: Actor, booking: overview.Booking, on_channel: list[overview.Booking]
-) -> Longer:
+def longest(db: Session, ctx: Context, actor: Actor, booking: Booking, on_channel: list[Booking]) -> Longer:
     """By what stands behind it on the channel, and by the channel's longest booking."""
     after = next((b for b in on_channel if b.start >= booking.end and b.id != booking.id), None)
     found = channels.by_full_name(db, booking.channel)

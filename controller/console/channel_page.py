@@ -12,7 +12,7 @@ from controller.api import log as log_api
 from controller.api import models as models_api
 from controller.api import presets as presets_api
 from controller.api.route import Page
-from controller.console import advice, channel_data, language, live, rules, shell, show
+from controller.console import advice, channel_data, channel_past, language, live, rules, shell, show
 from controller.console.asking import ask, everything, page
 from controller.console.signed_in import actor_of, person
 from controller.context import Context
@@ -98,4 +98,4 @@ def log_launches(ctx: Context, actor: Actor, node: str, name: str) -> list[dict[
 
 def _range() -> str:
     wanted = request.args.get("range", "")
-    return wanted if wanted in channel_data.RANGES else "24h"
+    return wanted if wanted in channel_past.RANGES else "24h"

@@ -9,7 +9,8 @@ from flask import Flask, jsonify, request
 from flask.typing import ResponseReturnValue
 
 from controller.console import live, show
-from controller.console.facts import ChannelFacts, fleet
+from controller.console.facts import ChannelFacts
+from controller.console.fleet_facts import fleet
 from controller.console.signed_in import person
 from controller.context import Context
 from controller.fleet.live import LiveGpu, LiveNode

@@ -13,9 +13,11 @@ from typing import Any, NamedTuple
 from flask_babel import get_locale
 
 from controller.console import live, shell, show
-from controller.console.facts import ChannelFacts, Fleet, fleet
+from controller.console.facts import ChannelFacts, Fleet
+from controller.console.fleet_facts import fleet
 from controller.console.kept import Kept
-from controller.console.overview import Overview, Row, Viewer
+from controller.console.overview import Overview
+from controller.console.viewer import Row, Viewer
 from controller.context import Context
 from controller.rights import Actor
 

@@ -20,7 +20,8 @@ from flask.typing import ResponseReturnValue
 from flask_babel import format_datetime, get_locale
 
 from controller.console import asking, language, live, shell, show, timeline_data
-from controller.console.facts import ChannelFacts, NodeFacts, fleet
+from controller.console.facts import ChannelFacts, NodeFacts
+from controller.console.fleet_facts import fleet
 from controller.console.kept import Kept
 from controller.console.signed_in import actor_of, person
 from controller.context import Context

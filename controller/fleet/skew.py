@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from controller.said import say
+
 OLDER_MINORS = 2
 _VERSION = re.compile(r"(\d+)\.(\d+)(?:\.(\d+))?")
 
@@ -12,18 +14,25 @@ def refusal(agent: str, controller: str) -> str:
     """Why an agent of that version is turned away, in words for both sides; empty where it is not."""
     theirs, ours = _parts(agent), _parts(controller)
     if theirs is None or ours is None:
-        return (
-            f"the agent says that it is version {agent!r}; this controller is {controller}: install a release on both"
+        return say(
+            "the agent says that it is version %(agent)s; this controller is %(controller)s: install a release on both",
+            agent=repr(agent),
+            controller=controller,
         )
     if theirs > ours:
-        return (
-            f"the agent is version {agent}, newer than this controller ({controller}): upgrade the controller first, or put "
-            f"{controller} on the node"
+        return say(
+            "the agent is version %(agent)s, newer than this controller (%(controller)s): upgrade the controller first, or "
+            "put %(controller)s on the node",
+            agent=agent,
+            controller=controller,
         )
     if theirs[0] != ours[0] or ours[1] - theirs[1] > OLDER_MINORS:
-        return (
-            f"the agent is version {agent}, more than {OLDER_MINORS} minor versions older than this controller ({controller}): "
-            "upgrade the node"
+        return say(
+            "the agent is version %(agent)s, more than %(minors)s minor versions older than this controller "
+            "(%(controller)s): upgrade the node",
+            agent=agent,
+            minors=OLDER_MINORS,
+            controller=controller,
         )
     return ""
 
