@@ -1,15 +1,17 @@
 """A controller, its database and one node's agent in simulated time, with faults.
 
 The controller is the real planner over a real database; the plan travels as the real bytes into the agent's real
-acceptance and parser; the channel follows it by the agent's real rules. Only what touches the machine is made up: an
-engine loads for as long as it is told to, requests last as long as they are told to.
+acceptance and parser; the channel follows it by the agent's real rules, in node time by the agent's real clock. Only what
+touches the machine is made up: an engine loads for as long as it is told to, requests last as long as they are told to.
 """
 
 from __future__ import annotations
 
 import asyncio
 import shutil
+import sqlite3
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -27,6 +29,7 @@ from agent.plan import NodePlan, parse
 from agent.state import State
 from controller.fleet.live import LiveChannel
 from controller.scheduling.types import Decision
+from controller.store.session import Store
 from controller.store.tables import Load, Reservation
 from protos import fleet_pb2
 from tests.agent.core.machine import Machine
@@ -119,6 +122,11 @@ class Channel(Machine):
             case _:
                 super().apply(action)
 
+    def clock_moved(self, by: int) -> None:
+        """Node time was corrected; how long anything takes was not."""
+        self.now, self.view = self.now + by, v.clock_moved(self.view, by)
+        self.requests_until += by if self.requests_until else 0
+
     def crash(self) -> None:
         """The engine ends by itself."""
         process = self.view.process
@@ -146,7 +154,8 @@ class Channel(Machine):
 
 
 class Fleet:
-    """Everything together; `now` is the one time. Rules of the test call the verbs, then `advance`."""
+    """Everything together. `now` is the controller's time, `steady` what has really passed (ms), `channel.now` node time:
+    the controller's as last measured. Rules of the test call the verbs, then `advance`."""
 
     def __init__(self, folder: Path) -> None:
         self._loop = asyncio.new_event_loop()
@@ -156,19 +165,47 @@ class Fleet:
         self.world = World(folder, database_url=f"sqlite:///{file}")
         for model, seconds in LOADS.items():
             self.world.set(Load, f"n1{model}", seconds=seconds)
-        self.carries, self.channel = Carries(), Channel(ChannelView(), now=START)
-        clock = NodeClock(boottime_ns=lambda: 0, wall_ns=lambda: 0, boot_id="x")
-        self.down = Downlink(self.carries, State(folder / "agent"), clock, lambda: None)  # type: ignore[arg-type]
+        self.steady = 0
+        self.wall = START  # of the node, at steady 0
+        self.folder = folder
+        self.channel = Channel(ChannelView(), now=START)
         self.link = self.up = True
-        self.unheard = False  # something was changed that the node cannot know of
+        self.deaf = False  # half open: what is sent does not arrive, and nobody has noticed yet
+        self._unheard = False  # something was changed that the node cannot know of
         self.made = 0
+        self.begin_agent()
         self._rows: list[Reservation] | None = None
         self.refused: list[str] = []
+        self._look_at_the_clock()
         self.sync()
+
+    def begin_agent(self) -> None:
+        """Its process: what it knows is what it finds on its disk."""
+        state = State(self.folder / "agent")
+        self.clock = NodeClock(
+            self.folder / "clock.json",
+            boottime_ns=lambda: self.steady * 1_000_000,
+            wall_ns=lambda: (self.wall + self.steady) * 1_000_000,
+            boot_id="x",
+        )
+        self.carries = Carries()
+        self.down = Downlink(self.carries, state, self.clock, lambda: None)  # type: ignore[arg-type]
+        if self.down.held is not None:
+            self.carries.plan = parse(self.down.held.plan, "n1", ("main",), {}, lenient=True)
 
     @property
     def now(self) -> int:
         return self.world.now
+
+    @property
+    def reached(self) -> bool:
+        """Whether controller and node hear each other."""
+        return self.up and self.link and not self.deaf
+
+    @property
+    def unheard(self) -> bool:
+        """The node does not know what the controller does, be it only the time."""
+        return self._unheard or self.channel.now != self.now
 
     def close(self) -> None:
         self._loop.close()
@@ -178,7 +215,7 @@ class Fleet:
 
     def changed(self) -> None:
         """The database says something else than before."""
-        self.unheard, self._rows = True, None
+        self._unheard, self._rows = True, None
         self.sync()
 
     def book(self, start: int, length: int, model: str | None, status: str = "approved") -> str | None:
@@ -210,8 +247,10 @@ class Fleet:
         while True:
             due = self.world.planner.next_due() if self.up else None
             at = until if due is None else max(self.now, min(due, until))
-            self.channel.follow(self.carries.plan, at)
-            self.channel.now = self.world.now = at
+            passed = at - self.now
+            self.channel.follow(self.carries.plan, self.channel.now + passed)
+            self.world.now, self.steady = at, self.steady + passed
+            self.channel.now = self.clock.now_ms()
             self.sync()
             if at >= until:
                 return
@@ -221,24 +260,37 @@ class Fleet:
         for _ in range(3):
             if self.up:
                 self.world.live.update("n1", online=self.link)
-                if self.link:
+                if self.reached:
+                    self.measure()
                     self.world.says(self.said())
+                    self.outgrow()
                 self._loop.run_until_complete(self.world.planner.step())
                 self._rows = None
-                if self.link:
+                if self.reached:
                     self.push()
-            self.channel.follow(self.carries.plan, self.now)
+            self.channel.follow(self.carries.plan, self.channel.now)
+
+    def measure(self) -> None:
+        moved = self.clock.measure(self.now, self.clock.boottime_ns())
+        if moved:
+            self.channel.clock_moved(moved)
+
+    def outgrow(self) -> None:
+        """As the service does it at a hello: the database may be older than the node."""
+        held = self.down.held
+        if held is not None and held.epoch > self.world.planner.epoch:
+            self.world.planner.outgrow(held.epoch)
 
     def push(self, stamp: tuple[int, int, bytes, bytes] | None = None) -> fleet_pb2.PlanAnswer | None:
         stamp = stamp or self.world.planner.plan_for("n1")
         held = self.down.held
         if stamp is None or (held and stamp[:2] == (held.epoch, held.generation)):
-            self.unheard = self.unheard and stamp is None
+            self._unheard = self._unheard and stamp is None
             return None
         push = fleet_pb2.PlanPush(epoch=stamp[0], generation=stamp[1], plan=stamp[2], sha256=stamp[3])
         answer = self._loop.run_until_complete(self.down.plan(push))
         if answer.accepted:
-            self.unheard = False
+            self._unheard = False
         return answer
 
     def said(self) -> LiveChannel:
@@ -258,18 +310,53 @@ class Fleet:
         self.old_stamp = self.world.planner.plan_for("n1")
         self.world.live.update("n1", online=False)
         self.world.planner = self.world.new_planner()
-        self.up = True
+        self.up, self._rows = True, None
+        self._look_at_the_clock()
         self.sync()
+
+    def restart_agent(self) -> None:
+        self.begin_agent()
+        self.channel.restart()
+        self.sync()
+
+    def set_clock(self, seconds: int) -> None:
+        """The controller's machine."""
+        self.world.now += seconds * SECOND
+        if self.up:
+            self._look_at_the_clock()
+        self.sync()
+
+    def _look_at_the_clock(self) -> None:
+        self._loop.run_until_complete(self.world.planner.notice_clock(self.steady))
+        self._rows = None
+
+    def back_up(self) -> None:
+        with closing(sqlite3.connect(self.folder / "slotserve.db")) as now:
+            with closing(sqlite3.connect(self.folder / "backup.db")) as kept:
+                now.backup(kept)
+
+    def restore(self) -> None:
+        """The database as it was, where it was kept; a new process on it."""
+        kept = self.folder / "backup.db"
+        if not kept.exists():
+            return
+        self.world.store.close()
+        for file in self.folder.glob("slotserve.db*"):
+            file.unlink()
+        shutil.copy(kept, self.folder / "slotserve.db")
+        self.world.store = Store(self.world.settings.database)
+        self._unheard = True
+        self.restart_controller()
 
     # --- what is so -------------------------------------------------------------------------------------------------
 
     @property
     def step(self) -> Step | None:
-        return step_at(self.carries.plan.channels.get("main", ()), self.now)
+        return step_at(self.carries.plan.channels.get("main", ()), self.channel.now)
 
     @property
     def access(self) -> Access | None:
-        return access_at(self.step, self.now)
+        return access_at(self.step, self.channel.now)
 
     def decision(self) -> Decision:
         found = self.world.planner.decision("n1", "main")

@@ -18,6 +18,7 @@ from controller.store.tables import Channel as ChannelRow
 from tests.histories.fleet import LOADS, SECOND, Fleet
 
 MODELS = st.sampled_from(("A", "B", "D", None))
+CLOCKS = st.sampled_from((-7200, -3600, -1800, -61, 61, 1800, 3600, 7200)) | st.integers(-10_000, 10_000)
 SPANS = st.sampled_from((1, 30, 59, 60, 61, 90, 179, 180, 181, 240, 360, 361, 600, 1200)) | st.integers(1, 4000)
 
 
@@ -33,6 +34,7 @@ class Histories(RuleBasedStateMachine):
     def begin(self) -> None:
         self.fleet = Fleet(self.folder)
         self.last_epoch = 0
+        self.promised = True  # no clock was set, no database restored: what was booked in time is loaded in time
         self.faults = False  # an engine has failed, or requests kept a drain waiting: loading in time is not promised
 
     def teardown(self) -> None:
@@ -111,8 +113,13 @@ class Histories(RuleBasedStateMachine):
 
     @rule(link=st.booleans())
     def cut_or_mend(self, link: bool) -> None:
-        self.fleet.link = link
+        self.fleet.link, self.fleet.deaf = link, False
         self.fleet.sync()
+
+    @rule()
+    def line_goes_half_open(self) -> None:
+        """Until the controller notices (by the next cut or mend) it believes in a node that hears nothing."""
+        self.fleet.deaf = self.fleet.link
 
     @rule()
     def controller_dies(self) -> None:
@@ -136,8 +143,28 @@ class Histories(RuleBasedStateMachine):
 
     @rule()
     def agent_restarts(self) -> None:
-        self.fleet.channel.restart()
+        self.fleet.restart_agent()
+
+    @rule(seconds=CLOCKS)
+    def controllers_clock_is_set(self, seconds: int) -> None:
+        self.promised = False
+        self.fleet.set_clock(seconds)
+
+    @rule(seconds=CLOCKS)
+    def nodes_clock_is_set(self, seconds: int) -> None:
+        """Which changes nothing."""
+        self.fleet.wall += seconds * SECOND
         self.fleet.sync()
+
+    @rule()
+    def database_is_backed_up(self) -> None:
+        self.fleet.back_up()
+
+    @rule()
+    def database_of_then_is_restored(self) -> None:
+        """Bookings are those of the backup; the node has followed higher epochs, and obeys all the same."""
+        self.promised = False
+        self.fleet.restore()
 
     @rule()
     def engine_crashes(self) -> None:
@@ -191,7 +218,7 @@ class Histories(RuleBasedStateMachine):
     def the_model_is_loaded_before_the_start(self) -> None:
         """What was booked early enough, on a channel that nothing disturbed, is ready at its first instant."""
         fleet = self.fleet
-        if fleet.unheard or self.faults:
+        if fleet.unheard or self.faults or not self.promised:
             return
         view = fleet.channel.view
         for row in fleet.rows("approved"):
