@@ -25,7 +25,7 @@ def main(name: str, root: str, namespace: str) -> None:
     command = [
         *("systemd-nspawn", "-q", "-b", "-D", root, "-M", f"slotlab-{name}", "--register=no", "--keep-unit"),
         *(f"--network-namespace-path=/run/netns/{namespace}", "--resolv-conf=off", "--timezone=off"),
-        *("--link-journal=no", "--console=pipe"),
+        *("--link-journal=no", "--console=pipe", "--capability=CAP_NET_ADMIN"),  # its namespace's firewall is its own
     ]
     ended = False
     child: subprocess.Popen[bytes] | None = None
