@@ -25,15 +25,16 @@ from typing import Any
 
 import click
 
-from controller import logs, settings_view, vault
+from common import logs
+from common.files import write_private
+from common.systemd import notify
+from controller import memory, settings_view, vault
 from controller.context import wall_ms
 from controller.fleet import shared_secrets
-from controller.fleet.ca import write_private
 from controller.fleet.server import FleetServer
 from controller.settings import Settings
 from controller.store import migrate
 from controller.store.session import Store
-from controller.systemd import notify
 
 log = logging.getLogger(__name__)
 WEB_THREADS = 8
@@ -46,6 +47,7 @@ class StartRefused(click.ClickException):
 def serve(settings: Settings) -> int:
     """Runs until SIGTERM or SIGINT; the exit status. Raises StartRefused in words."""
     logs.set_up(settings.log_level, settings.log_format)
+    memory.few_arenas()
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # a descriptor an agent
     os.umask(0o077)  # database, logs and keys are nobody else's, also where the folder was made by others

@@ -44,17 +44,15 @@ def list_nodes(call: Call) -> dict[str, Any]:
     after = place(page.cursor, str)
     with call.ctx.store.read() as session:
         rows = nodes.page(session, page.limit + 1, after[0] if after else None)
-        names: dict[str, list[str]] = {}
-        for channel, node in channels.of_nodes(session, [n.id for n in rows]):
-            names.setdefault(node.id, []).append(f"{node.name}/{channel.name}")
+        names = channels.names_of_nodes(session, [n.id for n in rows])
     return listed(rows, page.limit, lambda n: shape(call, n, names.get(n.id, [])), lambda n: cursor(n.name))
 
 
 def one_node(call: Call) -> dict[str, Any]:
     with call.ctx.store.read() as session:
         node = _found(session, call)
-        names = [f"{node.name}/{c.name}" for c, _ in channels.of_nodes(session, [node.id])]
-    return shape(call, node, names)
+        names = channels.names_of_nodes(session, [node.id])
+    return shape(call, node, names.get(node.id, []))
 
 
 def add_node(call: Call) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sys import intern
 from typing import Any
 
 from controller.fleet.live import LiveChannel, LiveFailure, LiveGpu, LiveGpuProcess
@@ -18,8 +19,8 @@ OWN_SETTINGS = (
 
 
 def live_channels(status: fleet_pb2.Status) -> dict[str, LiveChannel]:
-    """A status' channels by name."""
-    return {c.channel: _channel(c) for c in status.channels}
+    """A status' channels by name. What the whole fleet says alike is kept once."""
+    return {intern(c.channel): _channel(c) for c in status.channels}
 
 
 def doing(channel: LiveChannel) -> Doing:
@@ -84,10 +85,10 @@ def _gpu(g: types_pb2.Gpu) -> LiveGpu:
 
 def _channel(c: types_pb2.ChannelStatus) -> LiveChannel:
     return LiveChannel(
-        phase=c.phase,
-        running=c.running,
-        running_model=c.running_model or None,
-        running_preset=c.running_preset if c.HasField("running_preset") else None,
+        phase=intern(c.phase),
+        running=intern(c.running),
+        running_model=intern(c.running_model) or None,
+        running_preset=intern(c.running_preset) if c.HasField("running_preset") else None,
         fallback=c.fallback,
         failure=failure(c.failure) if c.HasField("failure") else None,
         in_flight=c.in_flight,

@@ -128,6 +128,7 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
             if self._lease and not self._lease.holds():  # lost meanwhile
                 return await self._send_on(context)
             self._join(session, first.hello, context)
+            del first  # a thousand streams: what has been read is not kept for as long as they last
             await self._serve(session, peer, context)
         finally:
             await self._left(session)
@@ -271,6 +272,7 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
             if said is grpc.aio.EOF:
                 return
             await self._take(session, said)
+            del said
 
     async def _take(self, session: Session, said: fleet_pb2.AgentMessage) -> None:
         kind = said.WhichOneof("body")

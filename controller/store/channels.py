@@ -70,6 +70,20 @@ def of_nodes(session: Session, node_ids: list[str]) -> list[Row]:
     return [(channel, node) for channel, node in session.execute(query)]
 
 
+def names_of_nodes(session: Session, node_ids: list[str]) -> dict[str, list[str]]:
+    """The full names of the same, by node id: of a thousand nodes at once, so no objects are made of the rows."""
+    query = (
+        select(Node.id, Node.name, Channel.name)
+        .join_from(Channel, Node)
+        .where(Channel.node_id.in_(node_ids), Channel.gone_at.is_(None))
+        .order_by(Node.name, Channel.name)
+    )
+    found: dict[str, list[str]] = {}
+    for node_id, node, channel in session.execute(query):
+        found.setdefault(node_id, []).append(f"{node}/{channel}")
+    return found
+
+
 def places(session: Session, channel_ids: set[str]) -> dict[str, tuple[str, str | None]]:
     """id -> (`node/channel`, what has become of one that is not there any more: `node_removed` or `channel_gone`)."""
     query = (
