@@ -9,14 +9,10 @@ import asyncio
 import json
 import os
 import sys
-import time
 from pathlib import Path
 from typing import Any, NoReturn
 
 import click
-
-LEAST_FREE_BYTES = 1_000_000_000
-NOTED_DAYS = 7
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -99,7 +95,7 @@ def enrol(join: str) -> None:
 @click.option("--json", "as_json", is_flag=True, help="For scripts.")
 def status(as_json: bool) -> None:
     """What this node's channels do now (exit status 1: no agent runs)."""
-    from agent import control
+    from agent import control, status_words
     from agent.errors import AgentError
 
     settings = _settings()
@@ -110,8 +106,8 @@ def status(as_json: bool) -> None:
     except AgentError as err:
         _fail(str(err))
     said["enrolled"] = _enrolled(settings.agent_state_dir)
-    said["notes"] = _notes(settings.agent_state_dir, said["enrolled"])
-    click.echo(json.dumps(said) if as_json else _status_text(said))
+    said["notes"] = _notes(settings.agent_state_dir, said)
+    click.echo(json.dumps(said) if as_json else status_words.text(said))
     sys.exit(0 if said["running"] else 1)
 
 
@@ -208,27 +204,20 @@ def _enrolled(folder: Path) -> dict[str, Any] | None:
     return {"fleet_address": identity.fleet_address, "certificate_until": until.strftime("%Y-%m-%dT%H:%M:%SZ")}
 
 
-def _notes(folder: Path, enrolled: dict[str, Any] | None) -> list[str]:
+def _notes(folder: Path, said: dict[str, Any]) -> list[str]:
     """What is going to be trouble on this node, with what to do."""
     import shutil
     from datetime import UTC, datetime
 
-    found = []
+    from agent import status_words
+
     try:
-        free = shutil.disk_usage(folder).free
-        if free < LEAST_FREE_BYTES:
-            found.append(f"{free / 1e9:.1f} GB are free where {folder} is: plans, reports and engines' logs need room")
+        found = status_words.disk(shutil.disk_usage(folder).free, str(folder))
     except OSError as err:
-        found.append(f"{folder}: {err.strerror}")
-    if enrolled:
-        left = (datetime.fromisoformat(enrolled["certificate_until"]) - datetime.now(UTC)).total_seconds() / 86400
-        if left <= 0:
-            found.append(
-                "the certificate has run out: it is replaced by itself when the controller is reached (30 days)"
-            )
-        elif left < NOTED_DAYS:
-            found.append(f"the certificate ends in {left:.0f} days; it is renewed as soon as the controller is reached")
-    return found
+        found = [f"{folder}: {err.strerror}"]
+    if said["enrolled"]:
+        found += status_words.certificate(said["enrolled"]["certificate_until"], datetime.now(UTC))
+    return found + status_words.clock(said)
 
 
 def _last_status(folder: Path) -> dict[str, Any]:
@@ -237,39 +226,6 @@ def _last_status(folder: Path) -> dict[str, Any]:
         return said if isinstance(said, dict) else {}
     except (OSError, ValueError):
         return {}
-
-
-def _status_text(said: dict[str, Any]) -> str:
-    lines = []
-    if not said["running"]:
-        seen = f"; last seen {_time(said['at_ms'])}" if "at_ms" in said else ""
-        lines.append(f"No agent runs with this folder{seen}.")
-    if "node" in said:
-        plan = said.get("plan")
-        held = f"plan {plan['epoch']}.{plan['generation']}" if plan else "no plan yet"
-        where = "connected" if said.get("connected") and said["running"] else "not connected"
-        lines.append(f"{said['node']}: {where}, {held}, {said.get('unsent', 0)} reports to send")
-    if said["enrolled"]:
-        lines.append(
-            f"  controller {said['enrolled']['fleet_address']}, certificate until {said['enrolled']['certificate_until']}"
-        )
-    else:
-        lines.append("  not enrolled; `slotserve node add NAME` makes a join string for `slotserve-agent enrol`")
-    if said["running"] and said.get("trouble"):
-        lines.append(f"  no connection: {said['trouble']}")
-    lines += [f"  note: {text}" for text in said.get("notes", [])]
-    for channel in said.get("channels", []):
-        model = channel.get("running_model") or "nothing"
-        lines.append(f"  {channel['channel']}: {channel['phase']}, {model}: {channel.get('detail', '')}")
-        if failure := channel.get("failure"):
-            lines.append(f"    {failure['model']} failed ({failure['category']}): {failure['reason']}")
-        if kept := said.get("cache_bytes", {}).get(channel["channel"]):
-            lines.append(f"    {kept / 1e9:.1f} GB of what its engines have compiled are kept")
-    return "\n".join(lines)
-
-
-def _time(ms: int) -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(ms / 1000))
 
 
 def _fail(message: str) -> NoReturn:

@@ -80,6 +80,7 @@ class Agent:
         self.link.on_clock = self._on_clock
         self.link.on_away = lambda: self.gateways.directory_ages(self.clock.now_ms())
         self._stopped = asyncio.Event()
+        self._clock_wrong = False
 
     async def run(self) -> None:
         """Until a signal, or until a part ends."""
@@ -200,6 +201,7 @@ class Agent:
         while True:
             self.gateways.set_figures(self.figures.text(self.node.gpus))
             said = self._status()
+            self._say_clock(said["clock_skew_seconds"])
             lasting = {**said, "at_ms": 0, "clock_skew_seconds": 0}
             if lasting != shown:
                 shown = lasting
@@ -208,6 +210,14 @@ class Agent:
                 except OSError as err:
                     log.warning("status not written error=%r", str(err))
             await asyncio.sleep(STATUS_SECONDS)
+
+    def _say_clock(self, skew: float | None) -> None:
+        """Once when this machine's clock leaves the limit, once when it is back."""
+        wrong = skew is not None and abs(skew) > SKEW_LIMIT_SECONDS
+        if wrong != self._clock_wrong:
+            say, what = (log.error, "is wrong") if wrong else (log.info, "is right again")
+            say("this machine's clock %s off_by_seconds=%.1f limit_seconds=%g", what, skew or 0.0, SKEW_LIMIT_SECONDS)
+        self._clock_wrong = wrong
 
     async def _stop_engines(self) -> dict[str, Any]:
         """Stops every engine and says how it went; they start again with the next change of the plan."""
