@@ -6,13 +6,13 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from controller.booking.view import Place
-from controller.fleet.live import Live, LiveGpuProcess
+from controller.fleet.live import Live, LiveGpu, LiveGpuProcess
 
 NOTHING_LOADED = "No model runs in this time: the card is yours, on the node itself."
 
 
 def card(live: Live, place: Place) -> dict[str, Any]:
-    """{node, host, gpu_uuids[], cuda_visible_devices, message, processes[]} of an exclusive booking's page."""
+    """{node, host, gpu_uuids[], cuda_visible_devices, message, processes[], in_use} of an exclusive booking's page."""
     node, channel = place.node, place.channel
     url = next(iter(live.node(node.name).gateway_urls or node.gateway_urls), None)
     uuids = list(channel.gpu_uuids)
@@ -23,19 +23,31 @@ def card(live: Live, place: Place) -> dict[str, Any]:
         "cuda_visible_devices": f"CUDA_VISIBLE_DEVICES={','.join(uuids)}" if uuids else None,
         "message": NOTHING_LOADED,
         "processes": [process_shape(p) for p in processes(live, place)],
+        "in_use": in_use(gpus(live, place)),
+    }
+
+
+def gpus(live: Live, place: Place) -> list[LiveGpu]:
+    """The channel's, as far as they can be seen."""
+    mine = set(place.channel.gpu_uuids)
+    return [gpu for gpu in live.node(place.node.name).gpus if gpu.uuid in mine and not gpu.problem]
+
+
+def in_use(cards: list[LiveGpu]) -> dict[str, int] | None:
+    """What is on the card at the hand-over, our engine included: how many processes, how much of its memory. None:
+    unknown."""
+    if not cards or not all(gpu.memory_total_bytes for gpu in cards):
+        return None
+    return {
+        "processes": len({p.pid for gpu in cards for p in gpu.processes}),
+        "memory_used_bytes": sum(gpu.memory_used_bytes for gpu in cards),
+        "memory_total_bytes": sum(gpu.memory_total_bytes for gpu in cards),
     }
 
 
 def processes(live: Live, place: Place) -> list[LiveGpuProcess]:
     """Processes on the channel's GPUs that are no engine of ours, by pid, each once."""
-    mine = set(place.channel.gpu_uuids)
-    found = {
-        p.pid: p
-        for gpu in live.node(place.node.name).gpus
-        if gpu.uuid in mine
-        for p in gpu.processes
-        if p.channel is None
-    }
+    found = {p.pid: p for gpu in gpus(live, place) for p in gpu.processes if p.channel is None}
     return [found[pid] for pid in sorted(found)]
 
 

@@ -92,6 +92,12 @@ class CardProcess(Shape):
     memory_bytes: int | None
 
 
+class CardInUse(Shape):
+    processes: int
+    memory_used_bytes: int
+    memory_total_bytes: int
+
+
 class BareCard(Shape):
     """How the holder of an exclusive booking uses the card."""
 
@@ -101,6 +107,9 @@ class BareCard(Shape):
     cuda_visible_devices: str | None
     message: str
     processes: list[CardProcess]
+    """Somebody else's"""
+    in_use: CardInUse | None
+    """All that is on it, an engine that is still going included; null: the driver does not say"""
 
 
 class Repeated(Shape):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from controller.times import text_of
@@ -177,7 +179,13 @@ def test_the_bare_card_tells_its_holder_what_to_use(w: World) -> None:
         "cuda_visible_devices": "CUDA_VISIBLE_DEVICES=GPU-1",
         "message": "No model runs in this time: the card is yours, on the node itself.",
         "processes": [{"pid": 4711, "user": "lin", "command": "python", "memory_bytes": 1 << 30}],
+        "in_use": {"processes": 2, "memory_used_bytes": 1 << 30, "memory_total_bytes": 8 << 30},
     }
+    w.ctx.live.update("n1", gpus=(replace(gpu, memory_total_bytes=0, memory_used_bytes=0, processes=()),))
+    assert w.get(f"/reservations/{made['id']}", "noor")["bare_card"]["in_use"] is None, "unknown is not zero"
+    w.ctx.live.update("n1", gpus=(replace(gpu, memory_used_bytes=3 << 20, processes=()),))
+    handed_over = w.get(f"/reservations/{made['id']}", "noor")["bare_card"]["in_use"]
+    assert (handed_over["processes"], handed_over["memory_used_bytes"]) == (0, 3 << 20)
     assert w.get(f"/reservations/{made['id']}", "noor")["bare_card"]["gpu_uuids"] == ["GPU-1"]
     assert "bare_card" not in w.get(f"/reservations/{made['id']}", "tom"), (
         "whose processes they are is not for everybody"

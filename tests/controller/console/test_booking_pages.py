@@ -79,6 +79,7 @@ def test_the_bare_card_is_the_holders(world: Scene) -> None:
     page = plain(world.client("阿哲").get(f"/bookings/{booking}").text)
     assert "export CUDA_VISIBLE_DEVICES=GPU-gpu-a02-1" in page
     assert "Host gpu-a02" in page
+    assert re.search(r"\b0 processes, [\d,]+ MiB used", page), "what is on the card at the hand-over"
     assert "CUDA_VISIBLE_DEVICES" not in world.client("maya").get(f"/bookings/{booking}").text
 
 
