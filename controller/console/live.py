@@ -65,6 +65,13 @@ def told(now: int, parts: Mapping[str, tuple[str, str]], marks: dict[str, str], 
     return answer
 
 
+def sent(marks: dict[str, str]) -> str:
+    """The tag of parts that a page carries itself: its browser's first poll gets only what differs from them."""
+    tag = tag_of(marks)
+    _sent.put(tag, marks)
+    return tag
+
+
 def signed_out() -> Response:
     """What a poll is told when the session has ended."""
     return Response(json.dumps({"login": "/login?next=/"}), 401, mimetype="application/json")

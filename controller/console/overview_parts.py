@@ -22,6 +22,7 @@ from controller.context import Context
 from controller.rights import Actor
 
 SHOWN_TODAY = 40
+FIRST_ROWS = 48  # some three screens
 
 
 _rows, _pieces, _commons, _composed = Kept(6_000), Kept(2_000), Kept(32), Kept(256)
@@ -56,6 +57,15 @@ def compose(ctx: Context, actor: Actor, now: int, zone: tzinfo) -> Composed:
     key = (seen.serial, seen.bookings, frame, actor.id, loads, tuple(mark for mark, _ in badges.values()))
     found: Composed = _composed.get(key, lambda: _compose(seen, viewer, actor, frame, badges, now, zone))
     return found
+
+
+def first(made: Composed) -> tuple[dict[str, str], str]:
+    """What the page itself holds (name -> mark; its first rows, and all that is no row) and the tag of that. The browser
+    fetches the rest with its first poll, at once: a page of hundreds of channels begins to show as soon as a small one."""
+    rows = [anchor for node in made.view.nodes for anchor in node.anchors]
+    later = set(rows[FIRST_ROWS:])
+    shown = {name: mark for name, mark in made.marks.items() if name not in later}
+    return shown, live.sent(shown)
 
 
 def _compose(

@@ -51,8 +51,14 @@ def register(app: Flask, ctx: Context) -> None:
             return redirect("/login?next=/")
         actor, now = actor_of(who), ctx.clock()
         made = overview_parts.compose(ctx, actor, now, language.chosen_zone())
+        shown, tag = overview_parts.first(made)
         return render_template(
-            "console/overview.html", view=made.view, parts=made.parts, hashes=live.hashes({}, made.parts)
+            "console/overview.html",
+            view=made.view,
+            parts=made.parts,
+            shown=shown,
+            tag=tag,
+            more=len(shown) < len(made.parts),
         )
 
     @app.get("/overview/rows")

@@ -165,15 +165,14 @@ def pages(world: World) -> list[dict[str, Any]]:
         goal = "< 200" if path == "/" else ""
         rows.append({"name": f"{name}, 200 channels: server time", "value": ms, "unit": "ms", "goal": goal})
         raw = answer.data if answer.headers.get("Content-Encoding") != "gzip" else gzip.decompress(answer.data)
-        sent = len(answer.data) / 1000
         goal = "< 150" if path == "/" else ""
         rows.append(
             {
                 "name": f"{name}: first load after assets",
-                "value": sent,
+                "value": len(raw) / 1000,
                 "unit": "kB",
                 "goal": goal,
-                "peer": f"{len(raw) / 1000:.0f} kB unpacked",
+                "peer": f"{len(answer.data) / 1000:.0f} kB packed, as it is sent",
             }
         )
     return rows

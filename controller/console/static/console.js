@@ -5,7 +5,7 @@
   const $ = (s, e = document) => e.querySelector(s), $$ = (s, e = document) => [...e.querySelectorAll(s)];
   const body = document.body, T = name => body.dataset[`t${name}`] ?? '';
   const fill = (text, values) => text.replace(/%\((\w+)\)s/g, (_, k) => values[k] ?? '');
-  let offset = Number(body.dataset.now) - Date.now(), lastWord = Number(body.dataset.now), lost = false, etag = '';
+  let offset = Number(body.dataset.now) - Date.now(), lastWord = Number(body.dataset.now), lost = false, etag = body.dataset.tag ? `W/"${body.dataset.tag}"` : '';
   const hashes = JSON.parse(body.dataset.hashes || '{}');
   const now = () => Date.now() + offset;
 
@@ -198,5 +198,5 @@
   Object.assign(window.slotserve, { $, $$, T, fill, now, duration, toast, call, poll, hold, sure });
   setInterval(tick, 1000);
   tick();
-  if (body.dataset.me) timer = setTimeout(poll, EVERY);
+  if (body.dataset.me) timer = setTimeout(poll, 'more' in body.dataset ? 0 : EVERY); // rows that the page has left out come at once
 })();

@@ -7,6 +7,11 @@
   function draw(anchor) {
     const cell = $(`#${CSS.escape(anchor)} [data-gpu]`), f = known[anchor];
     if (!cell || !f) return;
+    if (!cell.firstChild) { // a row that has just come
+      cell.innerHTML = '<svg class="meter"><rect width="0" height="6"/></svg><span data-mem></span><svg class="spark" viewBox="0 0 100 20" preserveAspectRatio="none"><polygon points=""/><polyline points=""/></svg><span data-use></span>';
+      cell.setAttribute('role', 'img');
+      if (cell.closest('.ch--mine')) $('rect', cell).classList.add('mine');
+    }
     const put = (part, text) => { const el = $(`[data-${part}]`, cell); if (el && el.textContent !== text) el.textContent = text; };
     put('mem', f.memory ? `${f.memory[0]} / ${f.memory[1]} GB` : '');
     put('use', f.use === null ? '' : `${f.use} %`);

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from controller.console import live
+from controller.console import live, overview_parts
 from controller.fleet.live import LiveChannel
 from controller.store.tables import Reservation
 from tests.console_scene import HOSTILE, NOW, Scene, at, scene
@@ -224,14 +224,27 @@ def test_figures_of_gpus_come_by_themselves(world: Scene) -> None:
     assert world.app.test_client().get("/overview/gpus?nodes=gpu-a01").status_code == 401
 
 
-def test_the_page_carries_the_hashes_of_its_parts(world: Scene) -> None:
-    """So that the first poll swaps nothing."""
+def test_the_page_begins_with_the_first_rows_and_its_first_poll_brings_the_rest(
+    world: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
     client = world.client("maya")
-    page = client.get("/").text
-    parts = client.get("/overview/rows").get_json()["parts"]
-    said = html.unescape(re.search(r'data-hashes="([^"]*)"', page)[1])
-    assert all(f'"{name}":"{value[0]}"' in said for name, value in parts.items())
-    assert set(re.findall(r'data-part="([^"]+)"', page)) == set(parts)
+    whole = client.get("/overview/rows").get_json()["parts"]
+    channels = sum(name.startswith("ch-") for name in whole)
+    for many, left_out in ((100, 0), (5, channels - 5)):
+        monkeypatch.setattr(overview_parts, "FIRST_ROWS", many)
+        page = client.get("/").text
+        later = re.findall(r'data-part="([^"]*)"><div class="ch ch--later" id="\1">', page)
+        assert len(later) == left_out
+        assert ("data-more" in page) == bool(left_out)
+        tag = re.search(r'data-tag="(\w+)"', page)[1]
+        answer = client.get("/overview/rows", headers={"If-None-Match": f'W/"{tag}"'})
+        if not left_out:
+            assert answer.status_code == 304
+            continue
+        told = answer.get_json()
+        assert told["parts"].keys() == set(later)
+        assert told["names"] == list(whole)
+        assert all(told["parts"][name] == whole[name] for name in later)
 
 
 def test_times_are_in_the_viewers_zone_with_utc_in_the_tooltip(world: Scene) -> None:
