@@ -210,13 +210,3 @@ async def linked(state: State, node: FakeNode, **more: Any) -> AsyncIterator[Lin
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-
-
-async def until(true: Callable[[], Any], seconds: float = 5.0, what: str = "") -> Any:
-    """Waits on the loop until `true()` is."""
-    deadline = time.monotonic() + seconds
-    while not (answer := true()):
-        if time.monotonic() > deadline:
-            raise AssertionError(f"not within {seconds} s: {what or true}")
-        await asyncio.sleep(0.01)
-    return answer

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import contextlib
 import fcntl
@@ -34,7 +35,7 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
-def wait_until(predicate: Callable[[], T], seconds: float = 10.0, what: str = "", every: float = 0.01) -> T:
+def wait_until(predicate: Callable[[], T], seconds: float = 30.0, what: str = "", every: float = 0.01) -> T:
     """The first true value of `predicate`; AssertionError naming `what` where none comes in time."""
     end = time.monotonic() + seconds
     while True:
@@ -44,6 +45,16 @@ def wait_until(predicate: Callable[[], T], seconds: float = 10.0, what: str = ""
         if time.monotonic() >= end:
             raise AssertionError(f"not within {seconds:g} s: {what or getattr(predicate, '__name__', predicate)}")
         time.sleep(every)
+
+
+async def until(predicate: Callable[[], T], seconds: float = 30.0, what: str = "", every: float = 0.01) -> T:
+    """`wait_until` on the event loop."""
+    end = time.monotonic() + seconds
+    while not (value := predicate()):
+        if time.monotonic() >= end:
+            raise AssertionError(f"not within {seconds:g} s: {what or getattr(predicate, '__name__', predicate)}")
+        await asyncio.sleep(every)
+    return value
 
 
 class Child:

@@ -1,22 +1,11 @@
-"""Log lines of both halves: as text, or as one JSON object with the pairs taken apart."""
+"""Log lines: as text, or as one JSON object with the pairs taken apart."""
 
 from __future__ import annotations
 
 import json
 import logging
-from pathlib import Path
-from types import ModuleType
 
-import pytest
-
-import agent.logs
-import controller.logs
-
-
-@pytest.fixture(params=[agent.logs, controller.logs], ids=["agent", "controller"])
-def logs(request: pytest.FixtureRequest) -> ModuleType:
-    module: ModuleType = request.param
-    return module
+from common import logs
 
 
 def record(message: str, *args: object) -> logging.LogRecord:
@@ -25,12 +14,12 @@ def record(message: str, *args: object) -> logging.LogRecord:
     return made
 
 
-def test_text(logs: ModuleType) -> None:
+def test_text() -> None:
     line = logs.TextLines().format(record("node lost node=%s why=%r", "n1", "no answer"))
     assert line == "2023-11-14T22:13:20.250Z WARNING a.b node lost node=n1 why='no answer'"
 
 
-def test_json(logs: ModuleType) -> None:
+def test_json() -> None:
     said = logs.JsonLines().format(record("node lost node=%s why=%r level=%s", "n1", "no 'one' answers", "x"))
     assert json.loads(said) == {
         "time": "2023-11-14T22:13:20.250Z",
@@ -40,9 +29,3 @@ def test_json(logs: ModuleType) -> None:
         "node": "n1",
         "why": "no 'one' answers",
     }
-
-
-def test_the_two_are_the_same() -> None:
-    """Neither half may import the other's rooms; what they share so is kept alike here."""
-    first, second = Path(agent.logs.__file__).read_text(), Path(controller.logs.__file__).read_text()
-    assert first == second

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from common.files import write_private
 from controller.cli import times
 
 if TYPE_CHECKING:
@@ -131,19 +132,8 @@ def write_credentials(url: str, key: str) -> Path:
     """Stores them whole, readable by the person alone."""
     path = credentials_file()
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    write_private(path, json.dumps({"url": url, "api_key": key}) + "\n")
+    write_private(path, json.dumps({"url": url, "api_key": key}).encode() + b"\n")
     return path
-
-
-def write_private(path: Path, text: str) -> None:
-    """A file made whole: written beside it with mode 0600, then renamed over."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    beside.unlink(missing_ok=True)
-    with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(beside, path)
 
 
 def _same(one: str, other: str) -> bool:

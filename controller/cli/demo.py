@@ -19,8 +19,9 @@ from typing import Any
 
 import click
 
-from controller.cli.app import App, write_private
-from controller.cli.booking_words import curl_line
+from common.files import write_private
+from controller.cli import demo_looks
+from controller.cli.app import App
 from controller.cli.client import Client, Refused
 from controller.cli.demo_files import (
     CHANNELS,
@@ -33,6 +34,7 @@ from controller.cli.demo_files import (
     write_node_file,
 )
 from controller.cli.demo_processes import Child, end_leftovers, remember
+from controller.cli.demo_words import all_is_up
 from controller.cli.options import command
 
 UP_SECONDS, LOADED_SECONDS = 60.0, 90.0
@@ -124,21 +126,23 @@ class Demo:
         )
         console = f"http://127.0.0.1:{self.ports['http']}"
         self._start("controller", "controller.cli.main", "serve")
-        self._until(lambda: _answers(console + "/readyz"), UP_SECONDS, "controller")
+        self._until(lambda: demo_looks.answers(console + "/readyz"), UP_SECONDS, "controller")
         self._say("controller: ready")
         with Client(console, people[0].api_key, timeout=10) as api:
             self._enrol(api)
             self._start("agent", "agent.main", "run")
             self._start("gateway", "agent.main", "gateway")
-            self._until(lambda: _answers(self._gateway + "/healthz"), UP_SECONDS, "gateway")
+            self._until(lambda: demo_looks.answers(self._gateway + "/healthz"), UP_SECONDS, "gateway")
             self._say("gateway: answers")
-            self._until(lambda: _online(api), UP_SECONDS, "agent")
+            self._until(lambda: demo_looks.online(api), UP_SECONDS, "agent")
             self._say("agent: connected")
-            models = self._until(lambda: _models(api, 3), UP_SECONDS, "agent's models")
+            models = self._until(lambda: demo_looks.models(api, 3), UP_SECONDS, "agent's models")
             self._defaults(api, chosen, models)
-            self._until(lambda: _settled(api), LOADED_SECONDS, "channels' models", must=False)
-            self._until(lambda: _opens(self._gateway, people[0].api_key), UP_SECONDS, "gateway's table of keys")
-            self._tell(chosen, people, models, console, _default_of(api))
+            self._until(lambda: demo_looks.settled(api), LOADED_SECONDS, "channels' models", must=False)
+            self._until(
+                lambda: demo_looks.opens(self._gateway, people[0].api_key), UP_SECONDS, "gateway's table of keys"
+            )
+            self._tell(chosen, people, models, console, demo_looks.default_of(api))
 
     def _watch(self) -> int:
         """Until it is told to stop; 1 when a process died."""
@@ -156,16 +160,7 @@ class Demo:
         for child in reversed(self.children[1:]):
             child.stop()
         try:
-            done = subprocess.run(
-                [sys.executable, "-m", "agent.main", "stop-engines"],
-                env=self.env,
-                capture_output=True,
-                text=True,
-                errors="replace",
-                timeout=90,
-                stdin=subprocess.DEVNULL,
-                start_new_session=True,
-            )
+            done = self._agent("stop-engines", seconds=90)
             if done.returncode:
                 self._say(f"stop-engines ended with {done.returncode}: {(done.stderr or done.stdout).strip()[-500:]}")
         except subprocess.TimeoutExpired:
@@ -200,25 +195,29 @@ class Demo:
         self.children.append(Child(name, [sys.executable, "-m", module, *args], self.env, self.root / "logs"))
         remember(self.root / "pids.json", self.children)
 
+    def _agent(self, *words: str, seconds: float) -> subprocess.CompletedProcess[str]:
+        """A command of slotserve-agent, to its end. Raises TimeoutExpired."""
+        return subprocess.run(
+            [sys.executable, "-m", "agent.main", *words],
+            env=self.env,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=seconds,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+
     def _enrol(self, api: Client) -> None:
         """Once a folder; again when the ports moved, for the agent knows the controller by them."""
         marker, address = self.root / "agent" / "enrolled.json", json.dumps([self.ports["fleet"], self.ports["enrol"]])
         if marker.exists() and marker.read_text() == address:
             return
         join = api.post("/nodes", {"name": "local"})["join"]
-        done = subprocess.run(
-            [sys.executable, "-m", "agent.main", "enrol", join],
-            env=self.env,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=60,
-            stdin=subprocess.DEVNULL,
-            start_new_session=True,
-        )
+        done = self._agent("enrol", join, seconds=60)
         if done.returncode:
             raise click.ClickException(f"the agent could not enrol: {(done.stderr or done.stdout).strip()[-1000:]}")
-        write_private(marker, address)
+        write_private(marker, address.encode())
         self._say("agent: enrolled as local")
 
     def _defaults(self, api: Client, chosen: Chosen, models: list[str]) -> None:
@@ -246,29 +245,9 @@ class Demo:
             "channels": [f"local/{c}" for c in CHANNELS],
             "models": models,
         }
-        write_private(self.root / "demo.json", json.dumps(facts, indent=2) + "\n")
+        write_private(self.root / "demo.json", json.dumps(facts, indent=2).encode() + b"\n")
         self._say("all is up")
-        click.echo(
-            f"""
-Console   {console}
-          user {admin.name}, password {admin.password}
-          {" and ".join(f"user {u.name}, password {u.password}" for u in users)}
-REST      {console}/api/v1
-Gateway   {self._gateway}/v1
-API key   {admin.api_key}
-Models    {", ".join(models)}
-
-Ask a model:
-{curl_line(self._gateway, "", admin.api_key, model or "auto")}
-
-Book one from another terminal (as {users[0].name}), and see the channel switch:
-export SLOTSERVE_URL={console} SLOTSERVE_API_KEY={users[0].api_key}
-{shutil.which("slotserve", path=str(Path(sys.executable).parent)) or "slotserve"} book '{models[-1]}' --channel local/b --for 10m
-{shutil.which("slotserve", path=str(Path(sys.executable).parent)) or "slotserve"} status --watch
-
-All of this is also in {self.root / "demo.json"}. Ctrl-C stops everything.
-"""
-        )
+        click.echo(all_is_up(people, models, console, self._gateway, model, self.root))
         sys.stdout.flush()
 
     def _until(self, true: Callable[[], Any], seconds: float, what: str, must: bool = True) -> Any:
@@ -307,45 +286,3 @@ All of this is also in {self.root / "demo.json"}. Ctrl-C stops everything.
 
     def _stop_asked(self, *_: object) -> None:
         self.told_to_stop = True
-
-
-def _answers(url: str) -> bool:
-    import httpx
-
-    try:
-        return httpx.get(url, timeout=5, trust_env=False).status_code == 200
-    except httpx.HTTPError:
-        return False
-
-
-def _opens(gateway: str, key: str) -> bool:
-    import httpx
-
-    try:
-        answer = httpx.get(
-            gateway + "/v1/models", headers={"Authorization": f"Bearer {key}"}, timeout=5, trust_env=False
-        )
-        return answer.status_code == 200
-    except httpx.HTTPError:
-        return False
-
-
-def _online(api: Client) -> bool:
-    return any(n["name"] == "local" and n["online"] for n in api.items("/nodes")) and len(
-        list(api.items("/channels"))
-    ) >= len(CHANNELS)
-
-
-def _models(api: Client, least: int) -> list[str]:
-    names = [m["name"] for m in api.items("/models")]
-    return names if len(names) >= least else []
-
-
-def _settled(api: Client) -> bool:
-    """Every channel runs what it should, or has said why not."""
-    return all(c["target"] is None or c["phase"] in ("ready", "retry_wait", "blocked") for c in api.items("/channels"))
-
-
-def _default_of(api: Client) -> str | None:
-    model = api.get(f"/channels/local/{CHANNELS[0]}").get("default_model")
-    return str(model) if model else None

@@ -17,7 +17,7 @@ from typing import Any
 
 import click
 
-from controller.cli.app import write_private
+from common.files import write_private
 
 CHANNELS = ("a", "b")
 PEOPLE = (("admin", "admin"), ("maya", "user"), ("noor", "user"))
@@ -92,7 +92,7 @@ def write_node_file(path: Path, chosen: Chosen, models: Path, gateway_port: int)
             f"model_folders = [{_toml(str(models))}]",
             f"engines = [{_toml(chosen.engine)}]",
         ]
-    write_private(path, "\n".join(lines) + "\n")
+    write_private(path, "\n".join(lines).encode() + b"\n")
 
 
 def choose_ports(file: Path, environ: Mapping[str, str]) -> dict[str, int]:
@@ -116,7 +116,7 @@ def choose_ports(file: Path, environ: Mapping[str, str]) -> dict[str, int]:
                 before if before and before not in ports.values() and _free(before) else _any_port(set(ports.values()))
             )
         ports[what] = port
-    write_private(file, json.dumps(ports) + "\n")
+    write_private(file, json.dumps(ports).encode() + b"\n")
     return ports
 
 
@@ -161,7 +161,7 @@ def make_people(file: Path, database: str, now: int) -> list[Person]:
             people.append(person)
     finally:
         store.close()
-    write_private(file, json.dumps([p.__dict__ for p in people], indent=2) + "\n")
+    write_private(file, json.dumps([p.__dict__ for p in people], indent=2).encode() + b"\n")
     return people
 
 

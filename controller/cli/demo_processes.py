@@ -14,6 +14,8 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from common.files import write_private
+
 STOP_SECONDS = 20.0
 
 
@@ -63,9 +65,7 @@ class Child:
 
 def remember(file: Path, children: Sequence[Child]) -> None:
     """Notes who runs, for the next start in this folder."""
-    beside = file.with_suffix(".new")
-    beside.write_text(json.dumps([[c.name, c.pid, start_ticks(c.pid)] for c in children]))
-    os.replace(beside, file)
+    write_private(file, json.dumps([[c.name, c.pid, start_ticks(c.pid)] for c in children]).encode())
 
 
 def end_leftovers(file: Path, seconds: float = STOP_SECONDS) -> list[str]:

@@ -13,10 +13,8 @@ from __future__ import annotations
 import datetime
 import hashlib
 import ipaddress
-import os
 import secrets
 import socket
-import tempfile
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -27,6 +25,8 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from common.files import write_private
 
 CA_DAYS = 20 * 365
 SERVER_LIFE = datetime.timedelta(days=397)
@@ -220,21 +220,6 @@ def checked_request(csr_pem: str) -> ec.EllipticCurvePublicKey:
     if not isinstance(public, ec.EllipticCurvePublicKey):
         raise RequestRefused("csr_pem: the key must be an elliptic-curve key (P-256)")
     return public
-
-
-def write_private(path: Path, data: bytes, mode: int = 0o600) -> None:
-    """Writes a file whole: temporary file in the same folder, fsync, rename."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.name)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            os.fchmod(file.fileno(), mode)
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
 
 
 def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:

@@ -17,7 +17,8 @@ from typing import Any, Literal
 
 from cryptography import x509
 
-from controller.fleet.ca import SIGNING, ca_id, make_ca, write_private
+from common.files import write_private
+from controller.fleet.ca import SIGNING, ca_id, make_ca
 
 Step = Literal["steady", "prepared", "switched"]
 

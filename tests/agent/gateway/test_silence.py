@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from agent import systemd
 from agent.gateway.silence import MOST_LOOKS, Silence
+from common import systemd
 from tests.agent.gateway.test_handover import Node, go
 from tests.fakes.gateway_rig import Rig
 

@@ -11,12 +11,14 @@ from sqlalchemy import select
 
 from agent.enrolment import enrol, read_join
 from agent.state import SavedPlan, State, trusted
+from common.files import write_private
 from controller.fleet import ca_rotation
-from controller.fleet.ca import CertificateAuthority, write_private
+from controller.fleet.ca import CertificateAuthority
 from controller.fleet.ca_rotation import RotationRefused, look, waiting
 from controller.store.nodes import certificates
 from controller.store.tables import Node
-from tests.fleet_parts import Controller, FakeNode, linked, until
+from tests.fleet_parts import Controller, FakeNode, linked
+from tests.parts import until
 
 
 @pytest.fixture
