@@ -185,6 +185,12 @@ def test_an_engine_keeps_its_files_while_the_agent_is_restarted(fleet: Fleet) ->
     assert host.run("systemctl", "show", "--property=MainPID", "--value", "slotserve-agent").stdout != before
 
 
+def test_a_node_is_not_upgraded_before_its_controller(fleet: Fleet) -> None:
+    with pytest.raises(PlayFailed) as told:
+        fleet.play("upgrade.yml", "--limit", "h2", checkout=fleet.next)
+    assert "upgrade the controller first, or with the nodes (without --limit)" in " ".join(told.value.output.split())
+
+
 def test_an_upgrade_drops_no_stream_and_refuses_nobody(fleet: Fleet) -> None:
     engines = {h.name: fleet.engine(h) for h in fleet.nodes}
     releases = {h.name: fleet.release(h) for h in fleet.nodes}
