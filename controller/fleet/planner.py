@@ -189,6 +189,8 @@ class Planner:
             log.warning("this machine's clock was set by_seconds=%.1f: everything is decided anew", seconds)
             with self._lock:
                 self._woken.add(ALL)
+            for node in self._by_name:
+                self._push(node)  # also where it stays the same: with each plan a node asks what time it is
         if self._offset is None or offset < self._offset:
             await asyncio.to_thread(planner_store.reopen, self._store, self._clock(), self.epoch)
         self._offset = offset

@@ -39,7 +39,9 @@ def test_forward_and_back_again(tmp_path: Path, database_url: str) -> None:
     w.book("asks", 40 * MINUTE, 50 * MINUTE, "B", status="pending", approved_at=None)
     w.book("taken", 31 * MINUTE, 39 * MINUTE, "B")
     assert set_clock(w, 10, 10)[0] == ("A", "reserved")
+    w.pushed.clear()
     assert set_clock(w, HOUR + 20, 20)[0] == ("D", "default")
+    assert w.pushed == ["n1", "n1"]  # that it may ask for the time, and the new plan
     assert statuses(w, "runs", "asks", "taken") == ["finished", "expired", "finished"]
     w.book("new", 35 * MINUTE, 45 * MINUTE, "B", status="pending", approved_at=None)
     w.set(Reservation, "asks", starts_at=START + 46 * MINUTE * 1000)
