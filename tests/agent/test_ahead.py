@@ -17,7 +17,7 @@ from agent.core.ahead import Memory
 from agent.core.types import Launch, Step
 from agent.runtime.models import ModelIndex
 from agent.settings import ChannelConfig
-from tests.parts import pid_alive
+from tests.parts import pid_alive, until
 
 GIB = 1 << 30
 PLENTY = Memory(64 * GIB, 60 * GIB)
@@ -45,11 +45,6 @@ class World:
     @property
     def reading(self) -> str:
         return self.reader._reading.model.name if self.reader._reading else ""
-
-    async def until(self, true: Callable[[], Any]) -> None:
-        async with asyncio.timeout(10):
-            while not true():
-                await asyncio.sleep(0.01)
 
 
 @pytest.fixture(autouse=True)
@@ -83,13 +78,13 @@ def play(folder: Path, story: Callable[[World], Any]) -> None:
 
 def test_the_next_model_is_read_once(tmp_path: Path) -> None:
     async def story(w: World) -> None:
-        await w.until(lambda: w.reading == "b")
-        await w.until(lambda: w.reader._done)
+        await until(lambda: w.reading == "b")
+        await until(lambda: w.reader._done)
         await asyncio.sleep(0.2)
         assert w.reading == ""
         assert [Path(path).name for path, _, _ in w.reader._done] == ["b.gguf"]
         w.plan("c")
-        await w.until(lambda: len(w.reader._done) == 2)
+        await until(lambda: len(w.reader._done) == 2)
 
     play(tmp_path, story)
 
@@ -98,21 +93,21 @@ def test_the_next_model_is_read_once(tmp_path: Path) -> None:
 def test_stopped_when_the_plan_changes_memory_runs_short_or_an_engine_loads(tmp_path: Path) -> None:
     async def story(w: World) -> None:
         async def begun(model: str) -> int:
-            await w.until(lambda: w.reading == model)
+            await until(lambda: w.reading == model)
             return w.reader._reading.helper.pid  # type: ignore[union-attr]
 
         first = await begun("b")
         w.plan("c")
         second = await begun("c")
-        await w.until(lambda: not pid_alive(first))
+        await until(lambda: not pid_alive(first))
         w.task.view.phase = "loading"
-        await w.until(lambda: w.reading == "")
-        await w.until(lambda: not pid_alive(second))
+        await until(lambda: w.reading == "")
+        await until(lambda: not pid_alive(second))
         w.task.view.phase = "ready"
         third = await begun("c")
         w.memory = SHORT
-        await w.until(lambda: w.reading == "")
-        await w.until(lambda: not pid_alive(third))
+        await until(lambda: w.reading == "")
+        await until(lambda: not pid_alive(third))
         w.memory = PLENTY
         await asyncio.sleep(0.2)
         assert w.reading == "", "not again at once"
@@ -130,7 +125,7 @@ def test_not_begun_without_room_and_ended_with_the_agent(tmp_path: Path) -> None
         await asyncio.sleep(0.2)
         assert w.reading == ""
         w.memory = PLENTY
-        await w.until(lambda: w.reading == "b")
+        await until(lambda: w.reading == "b")
         helper = w.reader._reading.helper.pid  # type: ignore[union-attr]
 
     play(tmp_path, story)

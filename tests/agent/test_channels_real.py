@@ -153,9 +153,8 @@ def test_a_new_agent_adopts_the_same_engine(play, short_dir) -> None:
         channel.runtime = runtime(short_dir)
         channel.begin()
         channel.task.set_steps(steps, channel.timing)
-        await asyncio.sleep(0.3)
-        after = channel.task.status()
-        assert (after["phase"], after["engine_pid"]) == ("ready", before["engine_pid"])
+        after = await channel.until("ready")
+        assert after["engine_pid"] == before["engine_pid"]
         assert channel.stopped == []
         assert channel.door.entries[-1][1]["serving"]["socket"]
 

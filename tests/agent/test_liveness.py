@@ -19,6 +19,7 @@ from agent.liveness import Liveness, Traffic
 from agent.runtime import vitals
 from tests.agent.runtime.runtimes import end_all
 from tests.agent.test_channels_real import Channel, now
+from tests.fakes.gateway_rig import Rig
 from tests.parts import pid_alive
 
 LIMITS = Limits(hung=1.0, probe=0.5)
@@ -123,8 +124,7 @@ def test_a_healthy_engine_and_a_slow_one_are_left_alone(play: Callable[..., None
         # Nothing is looked at once it is gone.
         channel.task.set_steps((Step(now() - 1000, None, "idle"),), channel.timing)
         await channel.until("off")
-        await asyncio.sleep(0.3)
-        assert looker._vitals is None
+        await Rig.until(lambda: looker._vitals is None)
 
     play(story)
 

@@ -15,7 +15,8 @@ import pytest
 from agent.log_shipping import LogShipper
 from agent.runtime.logs import LaunchLog, LogFolder
 from tests.agent.runtime import runtimes
-from tests.fleet_parts import Controller, FakeNode, linked, plan_bytes, step, until
+from tests.fleet_parts import Controller, FakeNode, linked, plan_bytes, step
+from tests.parts import until
 
 
 @pytest.fixture

@@ -21,7 +21,8 @@ from controller.fleet import reports
 from controller.store.tables import Channel
 from protos import types_pb2
 from tests.agent.runtime.fake_nvml import GIB, A, B, FakeNvml
-from tests.fleet_parts import Controller, FakeNode, linked, until
+from tests.fleet_parts import Controller, FakeNode, linked
+from tests.parts import until
 
 
 @pytest.fixture

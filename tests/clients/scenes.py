@@ -193,6 +193,6 @@ async def until_ready(rig: Rig, client: Any, seconds: float, retries: int = 2) -
     rig.engine.behaviour = complete
     asking = asyncio.create_task(asyncio.to_thread(client.ask, rig.url, "sk-ss-tomas", Ask(retries=retries)))
     if seconds < 30:
-        await asyncio.sleep(0.6 * seconds)
+        await rig.until(lambda: 'outcome="model_loading"' in rig.gateway.metrics_text())
         await rig.publish(rig.entry(serving=A, phase="ready", steps=[step(START, A)]))
     return await asking

@@ -379,7 +379,7 @@ def test_the_running_planner_wakes_for_commits_nodes_and_due_times(tmp_path) -> 
             seen = []
 
             async def expect(first: tuple[str, str]) -> None:
-                async with asyncio.timeout(5):
+                async with asyncio.timeout(20):
                     while world.planner.plan_for("n1") is None or world.steps()[0] != first:
                         await asyncio.sleep(0.002)
                 seen.append(first)

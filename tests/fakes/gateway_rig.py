@@ -21,6 +21,7 @@ from agent.gateway.link import keep_linked
 from agent.gateway.server import Gateway
 from agent.gateways import Gateways
 from tests.fakes.stub_engine import StubEngine
+from tests.parts import until
 
 NOW = 1_800_000_000_000
 WHO = {"holder": "maya", "participant": "noor", "stranger": "tomas", "admin": "root"}
@@ -155,11 +156,7 @@ class Rig:
     async def serve_default(self) -> None:
         await self.publish(self.entry(serving=target()))
 
-    @staticmethod
-    async def until(predicate: Callable[[], Any], seconds: float = 5.0) -> None:
-        async with asyncio.timeout(seconds):
-            while not predicate():
-                await asyncio.sleep(0.002)
+    until = staticmethod(until)
 
     async def drained(self, channel: str = "main") -> None:
         """Both counts are exactly zero."""

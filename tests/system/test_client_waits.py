@@ -46,4 +46,3 @@ def test_it_waits_and_succeeds(sim: Cluster, sim_folder: Path) -> None:
     assert {a.json()["error"]["code"] for a in refused} <= {"model_loading", "model_switching"}
     told = [int(a.headers["retry-after"]) for a in refused]
     assert waited >= sum(told), "it waited each time for what it was told"
-    assert waited < sum(told) + 10

@@ -128,7 +128,7 @@ def test_agent_killed_while_draining_stopping_and_loading(kills: Cluster) -> Non
 
     kills.set_default("ponderous")
     until_phase(kills, "loading")
-    kills.until(lambda: engines(kills), 5, "the engine's process")
+    kills.until(lambda: engines(kills), 20, "the engine's process")
     (pid,) = engines(kills)
     restart_killed(kills, kills.agent)
     kills.until_ready("ponderous")
@@ -150,7 +150,7 @@ def test_shim_killed_takes_the_engine_with_it_and_it_comes_back(kills: Cluster) 
     record = json.loads((kills.root / "a" / "channels" / "main" / "run.json").read_text())
     with stream(kills) as lines:
         os.kill(record["shim_pid"], signal.SIGKILL)
-        kills.until(lambda: not pid_alive(record["engine_pid"]), 5, "the engine dies with its shim")
+        kills.until(lambda: not pid_alive(record["engine_pid"]), 20, "the engine dies with its shim")
     assert lines[-1] == "broken" or any("error" in line for line in lines[-4:]), (
         "the stream did not end as if all were well"
     )
@@ -164,7 +164,7 @@ def test_shim_killed_takes_the_engine_with_it_and_it_comes_back(kills: Cluster) 
 def test_gateway_killed_and_started_again(kills: Cluster) -> None:
     """It serves again, forgets the streams that died with it, and drains what it has let in since."""
     with stream(kills) as lines:
-        kills.until(lambda: kills.channel()["in_flight"] == 1, 5, "one request runs")
+        kills.until(lambda: kills.channel()["in_flight"] == 1, 20, "one request runs")
         (pid,) = engines(kills)
         restart_killed(kills, kills.gateway)
     assert lines[-1] == "broken"
@@ -173,12 +173,12 @@ def test_gateway_killed_and_started_again(kills: Cluster) -> None:
     assert engines(kills) == [pid], "the engine does not notice"
 
     with stream(kills) as lines:
-        kills.until(lambda: kills.channel()["in_flight"] == 1, 5, "one request runs")
+        kills.until(lambda: kills.channel()["in_flight"] == 1, 20, "one request runs")
         kills.set_default("other")
         until_phase(kills, "draining")
         assert engines(kills) == [pid], "what runs is drained, not cut"
         count = len(lines)
-        kills.until(lambda: len(lines) > count + 10, 5, "the stream goes on while it is drained")
+        kills.until(lambda: len(lines) > count + 10, 20, "the stream goes on while it is drained")
     assert any("model_switching" in line for line in lines[-4:])
     kills.until_ready("other")
 
@@ -188,7 +188,7 @@ def test_gateway_killed_and_started_again(kills: Cluster) -> None:
         restart_killed(kills, kills.gateway)
     kills.until_ready("base")
     kills.until(lambda: kills.chat("tomas").status_code == 200, 10, "it serves again")
-    kills.until(lambda: kills.channel()["in_flight"] == 0, 2, "nothing is counted that does not run")
+    kills.until(lambda: kills.channel()["in_flight"] == 0, 20, "nothing is counted that does not run")
 
 
 class Callers:

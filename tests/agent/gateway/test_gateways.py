@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from agent.gateways import Gateways
+from tests.fakes.gateway_rig import Rig
 
 ENTRY = {"name": "main", "open": True, "phase": "ready", "serving": None, "steps": []}
 KEYS = {"ab" * 32: {"id": "k1", "user_id": "u1", "user_name": "U", "role": "user", "expires_at_ms": None}}
@@ -36,7 +37,7 @@ class FakeGateway:
         self.writer.write(json.dumps(message).encode() + b"\n")
 
     async def hear(self, kind: str) -> dict[str, Any]:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             while True:
                 for message in self.heard:
                     if message["type"] == kind:
@@ -71,9 +72,7 @@ def run(test: Callable[[Gateways, Path], Awaitable[None]]) -> None:
 
 
 async def connected(gateways: Gateways, number: int = 1) -> None:
-    async with asyncio.timeout(5):
-        while gateways.connected != number:
-            await asyncio.sleep(0.002)
+    await Rig.until(lambda: gateways.connected == number)
 
 
 def test_files_and_socket_are_private() -> None:
@@ -143,7 +142,7 @@ def test_barrier_waits_for_every_gateway_and_sums() -> None:
         assert not waiting.done()
         assert gateways.in_flight("main") == 1
         two.say({"type": "in_flight", "channels": {}})
-        await asyncio.wait_for(waiting, 1)
+        await asyncio.wait_for(waiting, 20)
         await one.leave()
         await two.leave()
 
@@ -160,8 +159,8 @@ def test_table_says_closed_from_the_barrier_on_and_open_again_by_the_next_entry(
         gateway.answer(await gateway.hear("close"), 0)
         assert await closing == 0
         gateways.publish("aux", {**ENTRY, "name": "aux"})
-        await asyncio.sleep(0.05)
-        assert [m["channels"][0]["open"] for m in gateway.heard if m["type"] == "table"][-1] is False
+        await Rig.until(lambda: gateway.heard and len(gateway.heard[-1].get("channels", ())) == 2)
+        assert gateway.heard[-1]["channels"][0]["open"] is False
         gateway.heard.clear()
         gateways.publish("main", ENTRY)  # called off: the entry as it was
         assert (await gateway.hear("table"))["channels"][0]["open"] is True
@@ -200,8 +199,7 @@ def test_connection_that_breaks_is_waited_for_and_then_not() -> None:
     async def test(gateways: Gateways, folder: Path) -> None:
         gateway = FakeGateway()
         await gateway.dial(folder, {"main": 2})
-        await connected(gateways)
-        await asyncio.sleep(0.02)
+        await Rig.until(lambda: gateways.in_flight("main") == 2)
         await gateway.leave()
         await connected(gateways, 0)
         assert gateways.in_flight("main") == 2
@@ -210,11 +208,11 @@ def test_connection_that_breaks_is_waited_for_and_then_not() -> None:
         assert not closing.done()
         await gateway.dial(folder, {"main": 2})
         gateway.answer(await gateway.hear("close"), 2)
-        assert await asyncio.wait_for(closing, 1) == 2
+        assert await asyncio.wait_for(closing, 20) == 2
         await gateway.leave()
         begun = time.monotonic()
         await gateways.wait_drained("main")
-        assert 0.5 < time.monotonic() - begun < 3
+        assert time.monotonic() - begun > 0.5
 
     run(test)
 
@@ -239,7 +237,7 @@ def test_after_an_agent_restart_known_gateways_are_waited_for() -> None:
         assert (await again.hear("table"))["channels"][0]["name"] == "main"
         assert (await again.hear("keys"))["keys"] == KEYS
         again.answer(await again.hear("close"), 1)
-        assert await asyncio.wait_for(closing, 1) == 1
+        assert await asyncio.wait_for(closing, 20) == 1
         await again.leave()
         await after.close_server()
 
@@ -253,9 +251,7 @@ def test_messages_that_cannot_be_used_harm_nothing() -> None:
         await connected(gateways)
         gateway.writer.write(b'nonsense\n[]\n{}\n{"type": "closed"}\n{"type": "in_flight", "channels": 7}\n')
         gateway.say({"type": "in_flight", "channels": {"main": 5}})
-        async with asyncio.timeout(2):
-            while gateways.in_flight("main") != 5:
-                await asyncio.sleep(0.002)
+        await Rig.until(lambda: gateways.in_flight("main") == 5)
         await gateway.leave()
 
     run(test)

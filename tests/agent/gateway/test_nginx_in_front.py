@@ -83,12 +83,12 @@ def test_tokens_come_one_by_one(nginx: str) -> None:
 
         rig.engine.behaviour = one_by_one
         reader, writer = await rig.open(chat(True))
-        head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 5)
+        head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 20)
         assert b"X-SlotServe-Channel: main" in head
         for word in ("a", "b", "c"):
-            assert token(word).strip() in await asyncio.wait_for(reader.readuntil(b"\n\n"), 5)
+            assert token(word).strip() in await asyncio.wait_for(reader.readuntil(b"\n\n"), 20)
             go_on.set()  # the engine waits until the client has this one
-        await asyncio.wait_for(reader.readuntil(b"0\r\n\r\n"), 5)
+        await asyncio.wait_for(reader.readuntil(b"0\r\n\r\n"), 20)
         writer.close()
 
     through(nginx, test)
@@ -102,7 +102,7 @@ def test_client_gone_ends_the_engines_work(nginx: str, behaviour: Any) -> None:
         seen = await rig.engine.next()
         await asyncio.sleep(0.05)
         writer.transport.abort()
-        await asyncio.wait_for(seen.gone.wait(), 2)
+        await asyncio.wait_for(seen.gone.wait(), 20)
 
     through(nginx, test)
 
@@ -125,9 +125,9 @@ def test_a_cut_is_told_and_refusals_pass_whole(nginx: str) -> None:
     async def test(rig: Rig) -> None:
         rig.engine.behaviour = stream_for_ever
         reader, writer = await rig.open(chat(True))
-        await asyncio.wait_for(reader.readuntil(b"\n\n"), 5)
+        await asyncio.wait_for(reader.readuntil(b"\n\n"), 20)
         rig.gateways.cut("main", 12)
-        rest = await asyncio.wait_for(reader.readuntil(b"0\r\n\r\n"), 5)
+        rest = await asyncio.wait_for(reader.readuntil(b"0\r\n\r\n"), 20)
         assert b'"code":"model_switching"' in rest
         writer.close()
         loading = {**target("booked"), "ready_at_ms": NOW + 8_000}
@@ -182,8 +182,8 @@ def test_a_websocket_passes(nginx: str) -> None:
             "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
         )
         reader, writer = await rig.open(request("/v1/realtime?model=auto", b"", "tomas", "GET", offer))
-        assert (await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 5)).startswith(b"HTTP/1.1 101 ")
-        assert await asyncio.wait_for(reader.readexactly(4), 5) == b"\x81\x02hi"
+        assert (await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 20)).startswith(b"HTTP/1.1 101 ")
+        assert await asyncio.wait_for(reader.readexactly(4), 20) == b"\x81\x02hi"
         writer.close()
 
     through(nginx, test)

@@ -200,10 +200,14 @@ def test_a_client_that_goes_while_the_engine_takes_no_more(how: str) -> None:
         if how == "reset":
             client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         client.close()
-        await asyncio.sleep(0.05)
-        connection.check_idle(rig.gateway.loop.time())
+
+        def gone() -> bool:
+            for each in tuple(rig.gateway.connections):
+                each.check_idle(rig.gateway.loop.time())
+            return not rig.gateway.connections
+
+        await rig.until(gone)
         await rig.drained()
-        assert not rig.gateway.connections
         over.set()
         server.close()
         await rig.engine.start()

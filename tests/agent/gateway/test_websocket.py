@@ -47,13 +47,13 @@ async def talks(seen: Seen) -> None:
 
 async def opened(rig: Rig, who: str = "tomas") -> tuple[asyncio.StreamReader, asyncio.StreamWriter, str]:
     reader, writer = await rig.open(opening(who))
-    head = (await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 5)).decode().lower()
-    assert await asyncio.wait_for(reader.readexactly(7), 5) == frame(b"hello")
+    head = (await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 20)).decode().lower()
+    assert await asyncio.wait_for(reader.readexactly(7), 20) == frame(b"hello")
     return reader, writer, head
 
 
 async def last_word(reader: asyncio.StreamReader) -> tuple[int, str]:
-    rest = await asyncio.wait_for(reader.read(), 5)
+    rest = await asyncio.wait_for(reader.read(), 20)
     assert rest[0] == 0x88, "a close frame, between two frames"
     assert len(rest) == rest[1] + 2
     return int.from_bytes(rest[2:4], "big"), rest[4:].decode()
@@ -81,9 +81,9 @@ def test_frames_pass_both_ways_and_are_counted() -> None:
         await rig.until(lambda: seen.later == b"\x81\x82abcdXY")
         big = frame(b"z" * 300_000, 2)
         await seen.send(big)
-        assert await asyncio.wait_for(reader.readexactly(len(big)), 5) == big
+        assert await asyncio.wait_for(reader.readexactly(len(big)), 20) == big
         writer.close()
-        await asyncio.wait_for(seen.gone.wait(), 5)
+        await asyncio.wait_for(seen.gone.wait(), 20)
         await rig.drained()
         await rig.until(lambda: rig.rows)
         assert (rig.rows[0]["status"], rig.rows[0]["outcome"]) == (101, "ok")
@@ -223,7 +223,7 @@ def test_a_cut_is_a_close_frame(how: Callable[[Rig], None], code: int, word: str
         said, reason = await last_word(reader)
         assert said == code
         assert reason.startswith(f"{word}: ")
-        await asyncio.wait_for(rig.engine.seen[0].gone.wait(), 5)
+        await asyncio.wait_for(rig.engine.seen[0].gone.wait(), 20)
         await rig.drained()
         writer.close()
 
@@ -244,12 +244,12 @@ def test_a_cut_waits_for_the_frame_that_is_under_way() -> None:
         await rig.serve_default()
         rig.engine.behaviour = stops
         reader, writer, _ = await opened(rig)
-        assert await asyncio.wait_for(reader.readexactly(4), 5) == half[:4]
+        assert await asyncio.wait_for(reader.readexactly(4), 20) == half[:4]
         rig.gateways.cut("main", 3)
         (exchange,) = rig.gateway.running._on["main"]
         await rig.until(lambda: exchange.cut_by is not None)
         writer.write(b"go on")
-        assert await asyncio.wait_for(reader.readexactly(len(half) - 4), 5) == half[4:]
+        assert await asyncio.wait_for(reader.readexactly(len(half) - 4), 20) == half[4:]
         assert (await last_word(reader))[0] == 1012
         writer.close()
 

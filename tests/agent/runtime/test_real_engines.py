@@ -129,7 +129,7 @@ def test_simulated_failures_in_words(folder: Path, args: tuple[str, ...], catego
         r = runtime(folder)
         (folder / "models" / "sim.gguf").write_text("simulated\n")
         p = await r.start(launch(*args, model="sim", engine="simulated"), "", 1_800_000_000_000)
-        trouble = await asyncio.wait_for(r.wait_exit(p), 10)
+        trouble = await asyncio.wait_for(r.wait_exit(p), 20)
         assert trouble.category == category
         assert trouble.reason
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -54,13 +53,11 @@ def test_starts_serves_and_stops_with_all_it_started(folder: Path) -> None:
     async def story() -> None:
         r = sglang(folder, load_seconds=0.4)
         p = await start(r, "--po", "1", "--served-model-name=x", "--model", "/x", "--context-length", "512")
-        began = time.monotonic()
         assert not await r.probe(p), "503 while it loads"
         await until_ready(r, p)
-        assert time.monotonic() - began >= 0.3
-        looks = time.monotonic()
         assert await r.probe(p)
-        assert time.monotonic() - looks < 0.8, "the health check generates nothing"
+        cheap = b"SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION=0"
+        assert cheap in proc.environ(p.engine_pid), "the health check asks the model for nothing"
         async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{p.port}") as client:
             assert (await client.get("/v1/models")).status_code == 401
             mine = {"Authorization": f"Bearer {p.engine_key}"}
@@ -99,9 +96,7 @@ def test_requests_that_never_end_do_not_hold_a_stop(folder: Path) -> None:
             url = f"http://127.0.0.1:{p.port}/v1/chat/completions"
             async with client.stream("POST", url, json=body, headers=headers) as answer:
                 await anext(answer.aiter_lines())
-                began = time.monotonic()
                 assert await r.stop(p, 0.5)
-                assert time.monotonic() - began < 5
         assert not pid_alive(p.engine_pid)
 
     asyncio.run(story())

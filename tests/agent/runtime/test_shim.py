@@ -107,7 +107,7 @@ def test_engine_runs_in_its_own_session_with_its_output_kept(shim: Any) -> None:
     assert s.run.stat().st_mode & 0o777 == 0o600, "it has the engine's key in it"
     text = "loading 10 %\rloading 100 %\r\nready\n"
     wait_until(lambda: s.log.tail(LAUNCH) == text, what="the output arrives, carriage returns as they came")
-    assert s.stop() < 3
+    s.stop()
     ended = s.ended()
     assert (ended["exit_code"], ended["stop_asked"], ended["killed"]) == (-signal.SIGTERM, True, False)
     assert ended["output_bytes"] == len(text)
@@ -117,8 +117,7 @@ def test_engine_runs_in_its_own_session_with_its_output_kept(shim: Any) -> None:
 def test_deaf_engine_is_killed_after_the_time_out_that_came_with_the_stop(shim: Any) -> None:
     s = shim("--ignore-term")
     pid = s.until_up()
-    took = s.stop(timeout=0.4)
-    assert 0.4 <= took < 3
+    assert s.stop(timeout=0.4) >= 0.4
     assert s.ended()["killed"] is True
     assert s.ended()["exit_code"] == -signal.SIGKILL
     assert not pid_alive(pid)
@@ -136,8 +135,7 @@ def test_workers_with_sessions_of_their_own_are_gone_after_a_stop(shim: Any, kin
     s.until_up()
     worker = s.worker()
     assert proc.stat(worker).ppid == s.process.pid, "the shim is its new parent"
-    took = s.stop(timeout=0.4)
-    assert 0.4 <= took < 3
+    assert s.stop(timeout=0.4) >= 0.4
     assert not pid_alive(worker)
 
 
@@ -178,7 +176,7 @@ def test_killed_shim_takes_the_engine_with_it(shim: Any) -> None:
 def test_stop_right_after_the_start_is_not_lost(shim: Any) -> None:
     for _ in range(3):
         s = shim()
-        assert s.stop() < 3
+        s.stop()
         assert s.ended()["stop_asked"] is True
         for name in ("pid", "run.json", "exit.json"):
             (s.folder / name).unlink(missing_ok=True)

@@ -13,7 +13,8 @@ from controller.fleet.live import LiveChannel, LiveNode
 from controller.fleet.places import Row, places_of
 from controller.store.tables import Node
 from protos import fleet_pb2, types_pb2
-from tests.fleet_parts import Controller, FakeNode, linked, plan_bytes, step, until
+from tests.fleet_parts import Controller, FakeNode, linked, plan_bytes, step
+from tests.parts import until
 
 NOW = 1_800_000_000_000
 MIN = 60_000

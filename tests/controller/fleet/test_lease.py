@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,6 +14,7 @@ from controller.fleet.lease import Lease, lasts_until
 from controller.fleet.planner_store import Deposed, NodeWrite
 from controller.store import migrate
 from controller.store.session import Store
+from tests.parts import until
 from tests.postgres import PostgreSQL
 
 LENGTH = 0.9
@@ -44,13 +45,6 @@ def url(postgresql: PostgreSQL) -> Iterator[str]:
 
 def lease_on(store: Store, name: str, length: float = LENGTH) -> Lease:
     return Lease(store, length, lambda: f"{name}:8701", lambda: 0)
-
-
-async def until(condition: Callable[[], bool], what: str, seconds: float = 20) -> None:
-    async with asyncio.timeout(seconds):
-        while not condition():
-            await asyncio.sleep(0.01)
-    assert condition(), what
 
 
 def test_one_leads_and_a_planned_end_hands_over_at_once(url: str) -> None:
@@ -104,13 +98,13 @@ def test_without_the_database_it_stops_leading_by_itself_and_comes_back_with_a_n
         store, other = Store(url), Store(url)
         lease, term = lease_on(store, "a"), Term()
         runs = asyncio.create_task(lease.run(term))
-        await until(lease.holds, "leads")
+        await until(lease.holds, what="leads")
         with other.engine.begin() as connection:  # whoever holds the row keeps it from being renewed
             connection.execute(text("SELECT 1 FROM leader WHERE id = 1 FOR UPDATE"))
-            await until(lambda: bool(term.why), "gave up")
+            await until(lambda: bool(term.why), what="gave up")
             assert not lease.holds()
             assert "database" in term.why[0]
-        await until(lease.holds, "leads again")
+        await until(lease.holds, what="leads again")
         assert term.epochs == [1, 2]
         runs.cancel()
         await asyncio.gather(runs, return_exceptions=True)
@@ -170,7 +164,7 @@ def test_a_database_older_than_its_nodes_is_outgrown(url: str) -> None:
         assert not await asyncio.to_thread(other.outgrow, epoch + 70)  # does not lead
         assert await asyncio.to_thread(first.outgrow, epoch + 50)
         assert not first.holds()  # at once: what was decided under the old epoch is not written
-        await until(lambda: len(term.epochs) == 2, "leads again")
+        await until(lambda: len(term.epochs) == 2, what="leads again")
         assert term.epochs == [epoch, epoch + 51]
         assert len(term.why) == 1
         assert first.epoch == epoch + 51

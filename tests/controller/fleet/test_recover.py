@@ -20,7 +20,8 @@ from agent.errors import EnrolmentFailed
 from agent.state import State
 from controller.store.tables import Node
 from protos import enrol_pb2, enrol_pb2_grpc
-from tests.fleet_parts import Controller, FakeNode, linked, until
+from tests.fleet_parts import Controller, FakeNode, linked
+from tests.parts import until
 
 DAY_MS = 86_400_000
 

@@ -17,7 +17,8 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from agent.state import State
 from controller.fleet.ca import relay_name, serves_nodes
 from protos import fleet_pb2
-from tests.fleet_parts import Controller, FakeNode, linked, until
+from tests.fleet_parts import Controller, FakeNode, linked
+from tests.parts import until
 
 
 @pytest.fixture

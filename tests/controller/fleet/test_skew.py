@@ -7,7 +7,8 @@ import asyncio
 import pytest
 
 from controller.fleet import service, skew
-from tests.fleet_parts import Controller, FakeNode, linked, until
+from tests.fleet_parts import Controller, FakeNode, linked
+from tests.parts import until
 
 
 @pytest.mark.parametrize(
