@@ -14,7 +14,8 @@ from sqlalchemy import update
 
 from controller.booking import draining
 from controller.context import Context
-from controller.notify.due import Due, Look
+from controller.notify.due import Look
+from controller.notify.due_scene import Due
 from controller.notify.tell import tell
 from controller.notify.watching import fitting, tell_free
 from controller.store import notifications, watches

@@ -1,0 +1,126 @@
+"""What one look at the fleet sees, at one instant: the bookings that matter, the nodes, who is to hear of what.
+
+Everything here only reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import and_, select
+from sqlalchemy.orm import Session
+
+from controller.booking import free
+from controller.context import Context
+from controller.fleet.live import LiveGpuProcess
+from controller.notify.tell import Event, for_participants
+from controller.store import users
+from controller.store.tables import Channel, Node, Reservation
+
+MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
+LOST_AHEAD_MS = 2 * HOUR  # bookings that start later may well see the node again
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """An event and whom it is for; `shared`: administrators' channels as well."""
+
+    event: Event
+    people: tuple[str, ...]
+    shared: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Booked:
+    """A booking and where it is."""
+
+    row: Reservation
+    channel: Channel
+    node: Node
+
+    @property
+    def place(self) -> str:
+        return f"{self.node.name}/{self.channel.name}"
+
+    def facts(self, holder: str | None) -> dict[str, Any]:
+        row = self.row
+        return {
+            "reservation_id": row.id,
+            "channel": self.place,
+            "node": self.node.name,
+            "booking_kind": row.kind,
+            "model": row.model,
+            "preset": row.preset,
+            "starts_at": row.starts_at,
+            "ends_at": row.ends_at,
+            "holder": holder,
+        }
+
+
+class Scene:
+    """`since`: when this controller began to look (nodes need time to come back after a start)."""
+
+    def __init__(self, session: Session, ctx: Context, now: int, since: int) -> None:
+        self.session, self.ctx, self.now, self.since = session, ctx, now, since
+        ahead = max(LOST_AHEAD_MS, int(ctx.settings.notify_starts_soon_minutes * MINUTE))
+        self.bookings = self.read(
+            and_(Reservation.status == "approved", Reservation.ends_at > now, Reservation.starts_at <= now + ahead)
+        )
+        self.nodes = list(
+            session.scalars(select(Node).where(Node.removed_at.is_(None), Node.last_seen_at.is_not(None)))
+        )
+        self.names = users.names(session, {b.row.holder_id for b in self.bookings})
+        self._admins: tuple[str, ...] | None = None
+
+    def lost_since(self, node: Node) -> int | None:
+        """Since when nothing has been heard of a node, once that is long enough."""
+        said = self.ctx.live.node(node.name)
+        if said.online:
+            return None
+        since = max(said.since or node.last_seen_at or 0, self.since if not said.since else 0)
+        return since if self.now - max(since, self.since) >= self.ctx.settings.notify_node_lost_seconds * 1000 else None
+
+    def others(self, booked: Booked) -> list[dict[str, Any]]:
+        """Channels elsewhere that could serve the rest of a booking, at its time."""
+        row = booked.row
+        start = max(row.starts_at, self.now)
+        wish = free.Wish(row.kind, row.model, row.preset, row.ends_at - start, start)
+        found = free.ranked(self.session, self.ctx, wish, self.now, each=1)
+        there = [
+            w for w in found if w.online and not w.channel.startswith(f"{booked.node.name}/") and w.slot.start == start
+        ]
+        return [{"channel": w.channel, "starts_at": w.slot.start, "ends_at": w.slot.end} for w in there[:3]]
+
+    def for_sharers(self, event_id: str, kind: str, booked: Booked, **more: Any) -> Iterator[Due]:
+        """For its holder, and for those who share it in their words."""
+        row = booked.row
+        event = Event(event_id, kind, row.id, self.now, booked.facts(self.names.get(row.holder_id)) | more)
+        yield Due(event, (row.holder_id,))
+        if others := tuple(i for i in row.participants if i != row.holder_id):
+            yield Due(for_participants(event), others)
+
+    def processes(self, booked: Booked) -> list[LiveGpuProcess]:
+        """What runs on a channel's GPUs and is no engine of ours."""
+        said = self.ctx.live.node(booked.node.name)
+        if not said.online:
+            return []
+        gpus = set(booked.channel.gpu_uuids)
+        found = {p.pid: p for g in said.gpus if g.uuid in gpus for p in g.processes if p.channel is None}
+        return [found[pid] for pid in sorted(found)]
+
+    def administrators(self) -> tuple[str, ...]:
+        if self._admins is None:
+            self._admins = tuple(users.administrators(self.session))
+        return self._admins
+
+    def read(self, which: Any) -> list[Booked]:
+        query = (
+            select(Reservation, Channel, Node)
+            .join(Channel, Channel.id == Reservation.channel_id)
+            .join(Node, Node.id == Channel.node_id)
+            .where(which, Node.removed_at.is_(None), Channel.gone_at.is_(None), Reservation.maintenance.is_(False))
+            .order_by(Reservation.starts_at, Reservation.id)
+        )
+        return [Booked(*row) for row in self.session.execute(query)]
