@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from agent.gateway import date
 from agent.gateway.errors import REASONS
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ def own(status: int, content_type: bytes, size: int, request_id: str, lines: byt
     return b"".join(
         (
             f"HTTP/1.1 {status} {REASONS.get(status, 'OK')}\r\n".encode(),
+            date.line(),
             described,
             f"X-Request-Id: {request_id}\r\n".encode(),
             lines,
@@ -32,6 +34,7 @@ def of(reply: Reply, answer: Answer) -> bytes:
     assert endpoint is not None
     parts = [
         b"HTTP/1.1 %d %b\r\n" % (answer.head.status, answer.head.reason),
+        date.line(),
         *answer.head.lines,
         endpoint.answer_head,
     ]

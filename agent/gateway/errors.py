@@ -8,6 +8,7 @@ from typing import Any
 
 from agent.core.admission import Admission
 from agent.core.words import moment
+from agent.gateway import date
 
 TYPES = {
     400: "invalid_request_error",
@@ -109,7 +110,7 @@ def answer(
         lines.append('WWW-Authenticate: Bearer realm="slotserve"\r\n')
     if close:
         lines.append("Connection: close\r\n")
-    return "".join(lines).encode() + extra + b"\r\n" + (b"" if head_only else body)
+    return "".join(lines).encode() + date.line() + extra + b"\r\n" + (b"" if head_only else body)
 
 
 def event(refusal: Refusal, request_id: str, anthropic: bool) -> bytes:

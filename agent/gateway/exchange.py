@@ -58,7 +58,7 @@ class Exchange(Onward):
         if not head.has_body:
             self.request_complete = True
         route = head.route
-        if route is not None and route.kind == "health":
+        if route is not None and route.kind == "health" and head.method in own_answers.allowed(route):
             self._own(own_answers.health(self))
             return
         if head.method == b"OPTIONS" and self._asks_for_a_page():
@@ -70,6 +70,8 @@ class Exchange(Onward):
         refusal = own_answers.door(self)
         if refusal is not None:
             self.refuse(refusal)
+        elif route is not None and head.method == b"OPTIONS":
+            self._own((204, b"", b""), own_answers.allow(route) + self.for_page())
         elif route is not None and route.kind in ("models", "model"):
             self._own(own_answers.models(self))
         elif route is not None and route.kind == "realtime":

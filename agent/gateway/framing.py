@@ -99,7 +99,7 @@ _STATUS = re.compile(rb"HTTP/1\.[01] [1-9]\d\d(?: " + _TEXT + rb")?")
 _LINE = re.compile(_FIELD)
 _TRAILER = re.compile(_FIELD + rb"\r\n")
 _SIZE = re.compile(rb"([0-9A-Fa-f]{1,16})(?:[ \t]*;" + _TEXT + rb")?\r\n")
-_OURS = frozenset((b"x-request-id", b"x-accel-buffering", b"server"))
+_OURS = frozenset((b"x-request-id", b"x-accel-buffering", b"server", b"date"))
 _OURS_BEGIN = (b"x-slotserve-", b"access-control-")
 _NODE = b"x-slotserve-node:"  # said by the one that relays
 

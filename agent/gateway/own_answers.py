@@ -20,6 +20,11 @@ def allowed(route: routes.Route) -> tuple[bytes, ...]:
     return routes.allowed(route)
 
 
+def allow(route: routes.Route) -> bytes:
+    """The header that says so."""
+    return b"Allow: %b\r\n" % b", ".join((*routes.allowed(route), b"OPTIONS"))
+
+
 def door(exchange: Reply) -> Refusal | None:
     """Why a request is refused before its body is read; None where it may come in. Without a key everything is 401."""
     head, route, gateway = exchange.head, exchange.head.route, exchange.gateway
@@ -40,6 +45,8 @@ def door(exchange: Reply) -> Refusal | None:
         return Refusal(404, "not_found", f"There is no {path.decode('latin-1')!r} here; {hint}")
     if exchange.connection.for_relay and route.kind not in ("engine", "realtime"):
         return Refusal(404, "not_found", "Only requests to engines are relayed from node to node.")
+    if head.method == b"OPTIONS":
+        return None
     if head.method not in routes.allowed(route):
         said = " or ".join(m.decode() for m in routes.allowed(route))
         return Refusal(405, "method_not_allowed", f"{head.method.decode()} is not possible here; use {said}.")

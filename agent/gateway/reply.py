@@ -113,7 +113,7 @@ class Reply:
         extra = b"X-SlotServe-Channel: " + self.channel.encode() + b"\r\n" if named else b""
         extra += self.for_page()
         if refusal.status == 405 and self.head.route is not None:
-            extra += b"Allow: " + b", ".join(own_answers.allowed(self.head.route)) + b"\r\n"
+            extra += own_answers.allow(self.head.route)
         self._finish(
             refusal.code,
             errors.answer(

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+
 import pytest
 
 from agent.gateway import routes
+from agent.gateway.framing import parse_head
 from tests.fakes.gateway_rig import NOW, Rig, chat, request, run, step, target
 
 SERVED = [
@@ -142,8 +146,16 @@ def test_methods() -> None:
     async def test(rig: Rig) -> None:
         await rig.serve_default()
         answer = await rig.get("/v1/chat/completions")
-        assert (answer.status, answer.headers["allow"]) == (405, "POST")
+        assert (answer.status, answer.headers["allow"]) == (405, "POST, OPTIONS")
         assert (await rig.raw(request("/v1/models", b"{}"))).status == 405
+        assert (await rig.raw(request("/healthz", b"{}"))).status == 405
+        reader, writer = await rig.open(request("/v1/chat/completions", method="OPTIONS"))
+        head = await reader.readuntil(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 204 ")
+        assert b"\r\nAllow: POST, OPTIONS\r\n" in head
+        writer.write(request("/v1/models", method="OPTIONS", who=None))
+        assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 401 ")
+        writer.close()
         reader, writer = await rig.open(request("/v1/models", method="HEAD"))
         head = await reader.readuntil(b"\r\n\r\n")
         assert b"200 OK" in head
@@ -239,5 +251,20 @@ def test_metrics_and_health() -> None:
         assert (await rig.get("/metrics", None, proxied)).status == 401
         assert (await rig.get("/metrics", "tomas", proxied)).status == 403
         assert (await rig.get("/metrics", "root", proxied)).status == 200
+
+    run(test)
+
+
+def test_every_answer_has_one_date_the_gateways_own() -> None:
+    async def test(rig: Rig) -> None:
+        await rig.serve_default()
+        for asked in (chat(), chat(stream=True), chat(model="nothing"), request("/v1/models"), b"no HTTP\r\n\r\n"):
+            reader, writer = await rig.open(asked)
+            head = (await reader.readuntil(b"\r\n\r\n")).decode()
+            writer.close()
+            dates = [line[6:] for line in head.split("\r\n") if line.startswith("Date: ")]
+            assert len(dates) == 1, head
+            assert abs((parsedate_to_datetime(dates[0]) - datetime.now(UTC)).total_seconds()) < 60
+        assert parse_head(b"HTTP/1.1 200 OK\r\ndate: Thu, 01 Jan 1970 00:00:00 GMT\r\nX-A: b").lines == [b"X-A: b\r\n"]
 
     run(test)
