@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -26,5 +27,10 @@ def fleet(tmp_path_factory: pytest.TempPathFactory, tiny_gguf: Path, small_model
     if why := lab.missing():
         cannot_be_had("systemd hosts", why)
     with bare(tmp_path_factory.mktemp("hosts"), [tiny_gguf, small_model]) as fleet:
+        began = os.times()
         yield fleet
-    print({name: round(seconds) for name, seconds in fleet.seconds.items()})
+        now = os.times()
+        here = sum(now[:4]) - sum(began[:4])
+        there = sum(host.processor_seconds() for host in fleet.lab.hosts)
+    print("seconds a play:", {name: round(seconds) for name, seconds in fleet.seconds.items()})
+    print(f"{now.elapsed - began.elapsed:.0f} s; processor seconds: {here:.0f} here, {there:.0f} on the hosts")

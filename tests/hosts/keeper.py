@@ -9,11 +9,8 @@ import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
-from tests.hosts.lab import HIERARCHIES, REBOOT
-
-GROUPS = Path("/sys/fs/cgroup")
+from tests.hosts.lab import GROUPS, HIERARCHIES, REBOOT
 
 
 def main(name: str, root: str, namespace: str) -> None:

@@ -45,6 +45,7 @@ PROGRAMS = {
     "ssh": "openssh-client",
 }
 HIERARCHIES = ("systemd", "unified")  # of control groups, where there are several
+GROUPS = Path("/sys/fs/cgroup")
 REBOOT = 133  # nspawn's exit status when the host asks for one
 
 
@@ -178,6 +179,16 @@ class Host:
     def _booted(self) -> str:
         """When its first process was started; empty while there is none."""
         return self.run("stat", "-c", "%Y", "/proc/1", check=False, seconds=10).stdout.strip()
+
+    def processor_seconds(self) -> float:
+        """What all its processes have used since it was started; 0 where this machine does not count."""
+        for folder in (GROUPS / "unified", GROUPS):
+            with contextlib.suppress(OSError):
+                said = dict(
+                    line.split() for line in (folder / f"slotlab-{self.name}/cpu.stat").read_text().splitlines()
+                )
+                return int(said["usage_usec"]) / 1e6
+        return 0.0
 
     def alive(self) -> bool:
         return bool(self._keeper_pid())
