@@ -129,6 +129,8 @@ def _words(err: grpc.RpcError, address: str) -> str:
             f"what answers at {address} is not the controller that this node is to trust (its certificate is not of that "
             "CA); nothing was sent to it"
         )
+    if code == grpc.StatusCode.UNAVAILABLE and details.startswith("the controller"):  # its own words: it did answer
+        return f"not possible at the moment, try again with the same string: {details} ({address})"
     if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
         return f"no answer from {address}: is the controller up, and its enrolment port open to this node? ({details})"
     return f"enrolment at {address} failed: {code.name}: {details}"

@@ -80,9 +80,14 @@ class Spool:
     def _append(self, lines: list[str]) -> None:
         with self._path.open("a") as file:
             os.fchmod(file.fileno(), 0o600)
-            file.write("".join(line + "\n" for line in lines))
-            file.flush()
-            os.fdatasync(file.fileno())
+            size = file.tell()
+            try:
+                file.write("".join(line + "\n" for line in lines))
+                file.flush()
+                os.fdatasync(file.fileno())
+            except OSError:
+                os.ftruncate(file.fileno(), size)  # half a line would spoil the next one
+                raise
         self._lines += len(lines)
 
     def _rewrite(self) -> None:

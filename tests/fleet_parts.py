@@ -88,10 +88,12 @@ class FakePlanner:
 class Controller:
     """The fleet side in a thread of its own, as `slotserve serve` has it. `clock_offset` shifts its time (ms)."""
 
-    def __init__(self, folder: Path, *, fleet_listen: str = "127.0.0.1:0", **ca: Any) -> None:
+    def __init__(
+        self, folder: Path, *, fleet_listen: str = "127.0.0.1:0", store: Store | None = None, **ca: Any
+    ) -> None:
         folder.mkdir(exist_ok=True)
         self.folder, self.clock_offset = folder, 0
-        self.store, self.live, self.planner = make_store(folder), Live(), FakePlanner()
+        self.store, self.live, self.planner = store or make_store(folder), Live(), FakePlanner()
         self.ca = CertificateAuthority(folder / "ca", **ca)
         self.logs = LogStore(folder / "logs")
         self.told: list[Any] = []

@@ -43,6 +43,7 @@ OPTIONS = {
     "jit": "off",
     "log_min_messages": "warning",
 }
+ENVIRONMENT = {"PATH": os.defpath, "LC_ALL": "C.UTF-8", "TZ": "UTC"}
 FIRST_ROWS = (
     "INSERT INTO leader (id, epoch, holder, renewed_at) VALUES (1, 0, '', 0); "
     "INSERT INTO revision (id, number) VALUES (1, 0)"
@@ -125,6 +126,19 @@ def start(binaries: Path, shared: Path, options: Mapping[str, str] | None = None
         return PostgreSQL(Path(said["folder"]), said["pid"])
 
 
+def crash(shared: Path) -> None:
+    """The run's server is gone from one instant to the next; its folder stays."""
+    pid = json.loads((shared / STATE).read_text())["pid"]
+    os.kill(pid, signal.SIGQUIT)
+    wait_until(lambda: not pid_alive(pid), 30, "PostgreSQL has ended")
+
+
+def start_again(binaries: Path, shared: Path, options: Mapping[str, str] | None = None) -> PostgreSQL:
+    """After a crash, on the same folder."""
+    folder = Path(json.loads((shared / STATE).read_text())["folder"])
+    return _serve(binaries, folder, shared / STATE, {**OPTIONS, **(options or {})})
+
+
 def stop(shared: Path) -> None:
     """Ends the run's server, if there is one, and removes its folder."""
     state = shared / STATE
@@ -145,21 +159,25 @@ def stop(shared: Path) -> None:
 def _start(binaries: Path, state: Path, settings: Mapping[str, str]) -> PostgreSQL:
     folder = Path(tempfile.mkdtemp(prefix="ss-pg-"))  # short: a socket's path has at most 107 bytes
     who = _other_user(folder)
-    env = {"PATH": os.defpath, "LC_ALL": "C.UTF-8", "TZ": "UTC"}
     data = folder / "data"
     version = subprocess.run([binaries / "postgres", "--version"], capture_output=True, text=True, check=True).stdout
     # A collation that sorts as people do, where it can be had: what relies on another one shows itself.
     human = ["--locale-provider=icu", "--icu-locale=en"] if float(version.split()[2].split(".")[0]) >= 15 else []
     initdb = [binaries / "initdb", "-D", data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync", *human]
-    made = subprocess.run(initdb, env=env, cwd=folder, capture_output=True, text=True, **who)
+    made = subprocess.run(initdb, env=ENVIRONMENT, cwd=folder, capture_output=True, text=True, **who)
     if human and "ICU is not supported" in made.stderr:
-        made = subprocess.run(initdb[: -len(human)], env=env, cwd=folder, capture_output=True, text=True, **who)
+        made = subprocess.run(initdb[: -len(human)], env=ENVIRONMENT, cwd=folder, capture_output=True, text=True, **who)
     assert made.returncode == 0, made.stderr
+    return _serve(binaries, folder, state, settings)
+
+
+def _serve(binaries: Path, folder: Path, state: Path, settings: Mapping[str, str]) -> PostgreSQL:
     options = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
     with open(folder / "log", "wb") as out:
         process = subprocess.Popen(
-            [binaries / "postgres", "-D", data, "-k", folder, *options],
-            stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=env, cwd=folder, start_new_session=True, **who,
+            [binaries / "postgres", "-D", folder / "data", "-k", folder, *options],
+            stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=ENVIRONMENT, cwd=folder, start_new_session=True,
+            **_other_user(folder),
         )  # fmt: skip
     state.write_text(json.dumps({"folder": str(folder), "pid": process.pid}))
     run = os.getppid() if "PYTEST_XDIST_WORKER" in os.environ else os.getpid()

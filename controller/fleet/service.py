@@ -28,7 +28,7 @@ from controller.fleet.records import Event, NodeRefused, Records
 from controller.fleet.sessions import Session, Sessions, message
 from controller.fleet.trust import Trusts
 from controller.fleet.watch import Watch
-from controller.store.session import Store, Write, waits
+from controller.store.session import Store, Write, answers_not, waits
 from protos import fleet_pb2, fleet_pb2_grpc
 
 log = logging.getLogger(__name__)
@@ -240,6 +240,8 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
             await asyncio.gather(*tasks, return_exceptions=True)
         for task in done:
             if not task.cancelled() and (err := task.exception()):
+                if answers_not(err):
+                    raise err  # said in words, and logged, where every service's is (failures.py)
                 log.warning("stream failed node=%s error=%r", session.node, err)
                 session.end(f"the controller could not go on with this stream: {type(err).__name__}")
 
