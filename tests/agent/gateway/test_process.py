@@ -121,15 +121,14 @@ def test_sigterm_accepts_nothing_more_and_finishes_what_runs(place: Place) -> No
             reader, writer = await place.dial(chat(True))
             await reader.readuntil(b"\r\n\r\n")
             child.signal(signal.SIGTERM)
-            assert await asyncio.wait_for(idle_reader.read(), 5) == b""
-            await asyncio.sleep(0.1)
+            assert await asyncio.wait_for(idle_reader.read(), 20) == b""
             with pytest.raises(OSError):
                 await place.dial(b"")
             for _ in range(20):
-                assert await asyncio.wait_for(reader.readuntil(b"\n\n"), 5)
+                assert await asyncio.wait_for(reader.readuntil(b"\n\n"), 20)
             assert child.alive()
             place.engine.seen[-1].writer.transport.abort()
-            await asyncio.wait_for(reader.read(), 5)
+            await asyncio.wait_for(reader.read(), 20)
             assert await asyncio.to_thread(child.wait, 5) == 0
             idle_writer.close()
             writer.close()
@@ -163,7 +162,7 @@ def test_linger_comes_with_the_table_and_a_stream_is_told_at_its_end(place: Plac
             reader, writer = await place.dial(chat(True))
             await reader.readuntil(b"\r\n\r\n")
             child.signal(signal.SIGTERM)
-            rest = await asyncio.wait_for(reader.read(), 5)
+            rest = await asyncio.wait_for(reader.read(), 20)
             assert b'"code":"restarting"' in rest
             assert rest.endswith(b"\r\n0\r\n\r\n")
             assert await asyncio.to_thread(child.wait, 5) == 0
@@ -217,7 +216,7 @@ def test_usage_outlives_a_gateway_that_ends_while_the_agent_is_away(place: Place
         await agent.start()
         with place.gateway() as child:
             await ask()
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(20):
                 while len(rows) < 2:
                     await asyncio.sleep(0.01)
             await ask()  # the last row goes out at the end, not half a second later
@@ -296,23 +295,23 @@ def test_agent_killed_and_started_again_is_invisible_to_a_stream(place: Place) -
         agent.publish("main", place.entry())
         process = start([sys.executable, "-c", RUN], place.log, place.env)
         try:
-            await Rig.until(lambda: agent.connected, 10)
-            await asyncio.sleep(0.1)
+            await Rig.until(lambda: agent.connected)
+            await agent.close("none")  # answered behind the table
             reader, writer = await place.dial(chat(True))
             assert b"200 OK" in await reader.readuntil(b"\r\n\r\n")
             await agent.close_server()
             (place.folder / "state" / "run" / "agent.sock").unlink(missing_ok=True)
             for _ in range(20):
-                await asyncio.wait_for(reader.readuntil(b"\n\n"), 5)
+                await asyncio.wait_for(reader.readuntil(b"\n\n"), 20)
             second, second_writer = await place.dial(chat(True))
             assert b"200 OK" in await second.readuntil(b"\r\n\r\n")
             agent = Gateways(place.folder / "state", place.folder / "state" / "run")
             await agent.start()
             assert await agent.close("main") == 2, "counts from before the restart are known before zero means zero"
             agent.cut("main", 5)
-            await asyncio.wait_for(agent.wait_drained("main"), 5)
+            await asyncio.wait_for(agent.wait_drained("main"), 20)
             for each in (reader, second):
-                assert b'"code":"model_switching"' in await asyncio.wait_for(each.read(), 5)
+                assert b'"code":"model_switching"' in await asyncio.wait_for(each.read(), 20)
             writer.close()
             second_writer.close()
         finally:
@@ -343,7 +342,7 @@ def test_engine_killed_in_mid_stream(place: Place) -> None:
                 reader, writer = await place.dial(chat(True))
                 await reader.readuntil(b"\n\n")
                 engine.signal(signal.SIGKILL)
-                rest = await asyncio.wait_for(reader.read(), 5)
+                rest = await asyncio.wait_for(reader.read(), 20)
                 assert not rest.endswith(b"0\r\n\r\n"), "no clean end"
                 writer.close()
                 reader, writer = await place.dial(chat(True))
