@@ -112,7 +112,8 @@ class Store:
             connection.isolation_level = None  # SQLAlchemy's own BEGIN below, not the driver's
             cursor = connection.cursor()
             wait = f"busy_timeout={LOCK_SECONDS * 1000:.0f}"
-            for pragma in ("journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON", wait):
+            small = "cache_size=-512"  # KiB, of each connection in the pool: the system keeps the file in memory once
+            for pragma in ("journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON", wait, small):
                 cursor.execute(f"PRAGMA {pragma}")
             cursor.close()
 
