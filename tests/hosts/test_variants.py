@@ -5,11 +5,14 @@ For who changes the roles (`make test-hosts-more`; root only): another ten minut
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import httpx
 import pytest
 
 from tests.hosts.engine import offer_package
-from tests.hosts.fleet import TINY, Fleet
+from tests.hosts.fleet import TINY, Fleet, PlayFailed
 from tests.hosts.inventories import with_postgresql
 from tests.hosts.lab import NET, Host
 from tests.hosts.load import Load
@@ -20,7 +23,7 @@ PASSWORD = "by-the-tests"  # of the database's role
 
 
 @pytest.fixture(scope="module", autouse=True)
-def inventory(fleet: Fleet, archive: object) -> None:
+def inventory(fleet: Fleet, archive: Path) -> None:
     offer_package(archive, fleet.lab.hosts[2])
     fleet.take(with_postgresql(fleet, 1, slotserve_controller_database="postgresql"))
 
@@ -37,6 +40,27 @@ def test_a_controller_on_postgresql_and_an_engine_from_a_package(fleet: Fleet) -
 def test_once_more_changes_nothing(fleet: Fleet) -> None:
     done = fleet.play("site.yml")
     assert {h: done[h]["changed"] for h in done} == dict.fromkeys(done, 0)
+
+
+def test_settings_that_are_refused_change_nothing(fleet: Fleet) -> None:
+    h1, _, h3 = fleet.lab.hosts
+    files = [
+        h1.root / "etc/slotserve/controller.env",
+        h3.root / "etc/slotserve/agent.env",
+        h3.root / "etc/slotserve/node.toml",
+    ]
+    before = [file.read_text() for file in files]
+    for limit, said, words in (
+        ("h1", {"slotserve_controller_settings": {"max_booking_hours": -1}}, "SLOTSERVE_MAX_BOOKING_HOURS"),
+        ("h3", {"slotserve_agent_settings": {"drain_seconds": "soon"}}, "SLOTSERVE_DRAIN_SECONDS"),
+        ("h3", {"slotserve_agent_gateway_address": "nowhere at all"}, "gateway.listen"),
+    ):
+        with pytest.raises(PlayFailed) as told:
+            fleet.play("site.yml", "--limit", limit, "-e", json.dumps(said))
+        assert words in told.value.output
+    assert [file.read_text() for file in files] == before
+    assert answers(h1)
+    assert fleet.status(h3)["connected"]
 
 
 def test_a_backup_of_postgresql_is_put_back(fleet: Fleet) -> None:
