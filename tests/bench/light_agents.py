@@ -1,8 +1,9 @@
 """Many agents in one process that speak the real contract over real mutual TLS, and do nothing else.
 
-`python -m tests.bench.light_agents FOLDER ADDRESS`: FOLDER holds ca.crt and, for each agent, NAME.crt and NAME.key. For
-each plan that an agent gets, it writes a line to FOLDER/agents.log: time, name, epoch, generation, what (`plan`, or
-`welcome` where a connection began), and the instants at which the plan's steps begin.
+`python -m tests.bench.light_agents FOLDER ADDRESS[,ADDRESS]`: FOLDER holds ca.crt and, for each agent, NAME.crt and
+NAME.key; of several controllers one after the other is dialled until one takes the stream. For each plan that an agent
+gets, it writes a line to FOLDER/agents.log: time, name, epoch, generation, what (`plan`, or `welcome` where a connection
+began), the beginning of the plan's digest, and the instants of its steps.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import random
 import resource
 import sys
 import time
+from collections.abc import Iterable
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -32,19 +34,20 @@ OPTIONS = (("grpc.use_local_subchannel_pool", 1), ("grpc.max_receive_message_len
 class LightAgent:
     """One node. What it is told to run, it says it runs."""
 
-    def __init__(self, folder: Path, name: str, address: str, log: Any) -> None:
-        self.name, self._address, self._log = name, address, log
+    def __init__(self, folder: Path, name: str, addresses: list[str], log: Any) -> None:
+        self.name, self._addresses, self._log = name, addresses, log
         key, certificate = (folder / f"{name}.key").read_bytes(), (folder / f"{name}.crt").read_bytes()
         self._credentials = grpc.ssl_channel_credentials((folder / "ca.crt").read_bytes(), key, certificate)
         self._held = (0, 0, b"")
         self._plan = types_pb2.Plan()
 
     async def run(self) -> None:
-        tries = 0
+        tries = number = 0
         while True:
-            began = time.monotonic()
+            began, address = time.monotonic(), self._addresses[number % len(self._addresses)]
+            number += 1
             with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):  # the controller went away
-                async with grpc.aio.secure_channel(self._address, self._credentials, options=OPTIONS) as channel:
+                async with grpc.aio.secure_channel(address, self._credentials, options=OPTIONS) as channel:
                     await self._converse(fleet_pb2_grpc.FleetStub(channel).Connect())
             tries = 0 if time.monotonic() - began > MOST_SECONDS else tries + 1
             await asyncio.sleep(random.uniform(0, min(MOST_SECONDS, 0.2 * 2**tries)))
@@ -80,7 +83,8 @@ class LightAgent:
         self._plan = types_pb2.Plan.FromString(push.plan)
         answer = fleet_pb2.PlanAnswer(epoch=push.epoch, generation=push.generation, accepted=True)
         await call.write(fleet_pb2.AgentMessage(plan_answer=answer))
-        self._note(push.epoch, push.generation, "plan", sorted({s.at_ms for c in self._plan.channels for s in c.steps}))
+        steps = sorted({s.at_ms for c in self._plan.channels for s in c.steps})
+        self._note(push.epoch, push.generation, "plan", push.sha256.hex()[:16], steps)
         await call.write(self._status())
 
     async def _beat(self, call: Any) -> None:
@@ -102,20 +106,20 @@ class LightAgent:
             )
         return fleet_pb2.AgentMessage(status=fleet_pb2.Status(channels=said))
 
-    def _note(self, epoch: int, generation: int, what: str, steps: list[int] | None = None) -> None:
-        instants = ",".join(map(str, steps or ()))
-        self._log.write(f"{time.time():.6f} {self.name} {epoch} {generation} {what} {instants}\n")
+    def _note(self, epoch: int, generation: int, what: str, digest: str = "-", steps: Iterable[int] = ()) -> None:
+        instants = ",".join(map(str, steps))
+        self._log.write(f"{time.time():.6f} {self.name} {epoch} {generation} {what} {digest} {instants}\n")
         self._log.flush()
 
 
-async def main(folder: Path, address: str) -> None:
+async def main(folder: Path, addresses: list[str]) -> None:
     names = sorted(p.stem for p in folder.glob("z*.crt"))
     with (folder / "agents.log").open("a") as log:
-        agents = [LightAgent(folder, name, address, log) for name in names]
+        agents = [LightAgent(folder, name, addresses, log) for name in names]
         await asyncio.gather(*(agent.run() for agent in agents))
 
 
 if __name__ == "__main__":
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    asyncio.run(main(Path(sys.argv[1]), sys.argv[2]))
+    asyncio.run(main(Path(sys.argv[1]), sys.argv[2].split(",")))

@@ -91,6 +91,8 @@ class Cluster:
     "engines": [...]}}.
     """
 
+    start_seconds = 30.0
+
     def __init__(
         self, engines: dict[str, Any], channels: dict[str, Any], settings: dict[str, str] | None = None
     ) -> None:
@@ -153,7 +155,9 @@ class Cluster:
     def start_controller(self) -> None:
         (self.root / "c" / "ports.json").unlink(missing_ok=True)
         self.controller.start()
-        self.until(lambda: (self.root / "c" / "ports.json").exists(), 30, "the controller has its ports")
+        self.until(
+            lambda: (self.root / "c" / "ports.json").exists(), self.start_seconds, "the controller has its ports"
+        )
         self.ports = json.loads((self.root / "c" / "ports.json").read_text())
         # The same ports again after a restart, so that the agent finds it.
         self.env.update(
@@ -162,7 +166,9 @@ class Cluster:
             SLOTSERVE_ENROL_LISTEN=f"127.0.0.1:{self.ports['enrol']}",
         )
         self.url = f"http://127.0.0.1:{self.ports['http']}"
-        self.until(lambda: httpx.get(self.url + "/readyz").status_code == 200, 30, "the controller is ready")
+        self.until(
+            lambda: httpx.get(self.url + "/readyz").status_code == 200, self.start_seconds, "the controller is ready"
+        )
 
     def first_people(self) -> None:
         out = self.run_cli("slotserve", "user", "add", "root", "--admin", "--password", "root-password", "--json")
