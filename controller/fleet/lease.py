@@ -34,7 +34,7 @@ _TAKE = (
     f"WHERE id = 1 AND (holder = '' OR renewed_at + :lease <= {_NOW}) RETURNING epoch"
 )
 _LEAP = (
-    "UPDATE leader SET epoch = :above, holder = '' WHERE id = 1 AND holder = :me AND epoch = :epoch AND epoch < :above"
+    "UPDATE leader SET epoch = :above, holder = '' WHERE id = 1 AND holder = :me AND epoch = :epoch AND epoch <= :above"
 )
 _GIVE = "UPDATE leader SET holder = '' WHERE id = 1 AND holder = :me AND epoch = :epoch"
 _WHO = "SELECT epoch, holder, fleet_address FROM leader WHERE id = 1"
@@ -94,7 +94,7 @@ class Lease:
         return self.seen.fleet_address if self.seen.holder else ""
 
     def outgrow(self, epoch: int) -> bool:
-        """A node follows plans of this epoch, which is higher than ours, and by the database nobody but us leads: it is
+        """A node follows plans of this epoch, which are not ours, and by the database nobody but us has led since: it is
         older than the node (restored from a backup). The row takes that epoch and is given back, so that the next taking
         goes beyond it; False where somebody else leads after all. In a worker thread; not for SQLite."""
         with self._brief() as connection:

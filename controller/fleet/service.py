@@ -76,6 +76,7 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
         self._trusts = Trusts(ca, self._sessions) if ca else None
         self.figures = Figures()
         self._heard = Heard(self._records, self._commands, self._sessions, live, clock, tell, self.figures)
+        self._spoken: dict[str, int] = {}  # the epoch of the newest plan that a node was sent from here
         self._directories = Directories(store, live, plans, self._sessions, clock)
 
     # --- woken from other threads -----------------------------------------------------------------------------------
@@ -216,10 +217,12 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
         log.info("node connected node=%s peer=%s version=%s", session.node, context.peer(), hello.version)
 
     async def _outgrow(self, node: str, held: int) -> None:
-        """A node that has followed a higher epoch than ours would refuse every plan. Where no other controller leads the
-        database has been restored from a backup, and ours must go beyond the node's."""
+        """A node that has followed a higher epoch than ours would refuse every plan; one that has followed this very epoch,
+        and not from here, may. Where no other controller leads the database has been restored from a backup, and ours
+        must go beyond the node's."""
         ours = self._plans.epoch
-        if not ours < held < WILD_EPOCH:
+        another = ours < held or (ours == held and self._spoken.get(node) != ours)
+        if not another or not 0 < held < WILD_EPOCH:
             return
         if self._store.sqlite:
             await asyncio.to_thread(self._plans.outgrow, held)
@@ -299,6 +302,7 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
         if stamp == held:
             return None
         self.figures.pushes += 1
+        self._spoken[session.node] = stamp[0]
         session.pushed = stamp[1], time.monotonic()
         push = fleet_pb2.PlanPush(epoch=stamp[0], generation=stamp[1], plan=plan[2], sha256=stamp[2])
         return message(plan=push)

@@ -171,6 +171,7 @@ class Fleet:
         self.channel = Channel(ChannelView(), now=START)
         self.link = self.up = True
         self.deaf = False  # half open: what is sent does not arrive, and nobody has noticed yet
+        self.spoken = 0  # the epoch of the newest plan that the node was sent by this controller process
         self._unheard = False  # something was changed that the node cannot know of
         self.made = 0
         self.begin_agent()
@@ -277,12 +278,14 @@ class Fleet:
 
     def outgrow(self) -> None:
         """As the service does it at a hello: the database may be older than the node."""
-        held = self.down.held
-        if held is not None and held.epoch > self.world.planner.epoch:
+        held, ours = self.down.held, self.world.planner.epoch
+        if held is not None and held.epoch >= ours and not (held.epoch == ours == self.spoken):
             self.world.planner.outgrow(held.epoch)
 
     def push(self, stamp: tuple[int, int, bytes, bytes] | None = None) -> fleet_pb2.PlanAnswer | None:
-        stamp = stamp or self.world.planner.plan_for("n1")
+        if stamp is None:
+            stamp = self.world.planner.plan_for("n1")
+            self.spoken = stamp[0] if stamp else self.spoken
         held = self.down.held
         if stamp is None or (held and stamp[:2] == (held.epoch, held.generation)):
             self._unheard = self._unheard and stamp is None
@@ -310,7 +313,7 @@ class Fleet:
         self.old_stamp = self.world.planner.plan_for("n1")
         self.world.live.update("n1", online=False)
         self.world.planner = self.world.new_planner()
-        self.up, self._rows = True, None
+        self.up, self._rows, self.spoken = True, None, 0
         self._look_at_the_clock()
         self.sync()
 

@@ -292,3 +292,24 @@ def test_cut_off_over_a_start_and_an_end(tmp_path: Path) -> None:
     assert fleet.access is not None
     assert fleet.access.reservation_id == "r2"
     fleet.close()
+
+
+def test_a_database_of_then_with_the_epoch_of_now(tmp_path: Path) -> None:
+    """It was kept one start before the last: the epoch that the restored one takes is the node's very own, and the
+    generations below it differ."""
+    fleet = Fleet(tmp_path)
+    fleet.book(60, 600, "A")
+    fleet.back_up()
+    fleet.restart_controller()
+    for number in range(3):  # the node follows several generations of this epoch
+        fleet.book(1000 + number * 100, 50, "B")
+    followed = fleet.down.held
+    fleet.restore()
+    fleet.book(700, 60, "B")
+    assert fleet.down.held is not None
+    assert followed is not None
+    assert fleet.down.held.epoch > followed.epoch
+    assert not fleet.unheard
+    fleet.advance(100)
+    assert [a.reservation_id for a in [fleet.access] if a] == ["r1"]
+    fleet.close()
