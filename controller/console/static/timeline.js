@@ -1,8 +1,7 @@
-// The timeline: the server's list a channel, laid out by time on wide windows. Drag over free time to book, drag one's own
-// bookings and their edges; what is illegal is marked while dragging, and the server has the last word: on a refusal the bar
-// snaps back and says why. Positions are instants (ms), so that a day of 23 or 25 hours is as long as it is.
+// The timeline: the server's list a channel, laid out by time on wide windows; the draft of a booking, and the keyboard
+// (timeline_drag.js has the pointer). Positions are instants (ms), so that a day of 23 or 25 hours is as long as it is.
 (() => {
-  const { $, $$, T, fill, now, clock, span, toast, call, poll, hold, booking } = window.slotserve;
+  const { $, $$, T, fill, now, clock, span, booking } = window.slotserve;
   const tl = $('.tl');
   for (const field of $$('[data-submits]')) field.addEventListener('change', () => field.form.requestSubmit());
   if (!tl) return;
@@ -40,7 +39,7 @@
     place();
   }
   wide.addEventListener('change', mount);
-  setInterval(() => { line(); if (!drag) place(); }, 30000);
+  setInterval(() => { line(); if (!shared.drag) place(); }, 30000);
   addEventListener('slotserve:parts', e => {
     for (const name of e.detail) { const part = $(`[data-part="${CSS.escape(name)}"]`, tl); if (part) place(part); }
     if (draft) show(draft);
@@ -60,7 +59,7 @@
   }
 
   // ── the draft: a new booking, or a booking of one's own where it would come to lie
-  let draft = null, drag = null;
+  let draft = null;
   const li = document.createElement('li'), bar = document.createElement('span');
   li.className = 'is-draft';
   bar.append(document.createElement('b'), document.createElement('span'));
@@ -87,111 +86,12 @@
     for (const x of $$('.is-hit', tl)) x.classList.remove('is-hit');
   }
   // the dialog says where its booking lies now, and when it is closed
-  addEventListener('slotserve:draft', e => { if (e.detail) show({ mode: 'new', ...e.detail }); else if (!drag) drop(); });
-
-  // ── dragging
+  addEventListener('slotserve:draft', e => { if (e.detail) show({ mode: 'new', ...e.detail }); else if (!shared.drag) drop(); });
+  // where an instant lies under a pointer, and on the grid of the timeline
   const at = (x, lane) => { const box = lane.getBoundingClientRect(); return from + (x - box.left) / box.width * (to - from); };
   const snap = t => { const zero = from - from % SNAP; return zero + Math.round((t - zero) / SNAP) * SNAP; };
-  const edge = (x, el) => { const box = el.getBoundingClientRect(), room = Math.min(9, box.width / 4); return x - box.left < room ? 'start' : box.right - x < room ? 'end' : ''; };
-  function grip(e) { // which part of a bar is under the pointer
-    const own = e.target.closest?.('[data-moves]');
-    if (!own) return null;
-    const side = edge(e.clientX, own);
-    if (own.dataset.moves === 'end') return side === 'end' ? { own, mode: 'end' } : null;
-    return { own, mode: side || 'move' };
-  }
-  tl.addEventListener('pointermove', e => {
-    if (drag || e.pointerType === 'touch' || !mounted()) return;
-    const own = e.target.closest?.('[data-moves]'), found = own && grip(e);
-    if (own) own.toggleAttribute('data-edge', !!found && found.mode !== 'move');
-  });
-  tl.addEventListener('pointerdown', e => {
-    if (!mounted() || e.button !== 0 || e.pointerType === 'touch') return; // fingers scroll; a tap opens the form
-    const lane = e.target.closest?.('.lane'), channel = lane?.closest('.tl-row').dataset.channel;
-    if (!lane) return;
-    const start = at(e.clientX, lane);
-    if (e.target.closest('.is-draft')) {
-      const side = edge(e.clientX, bar);
-      drag = { ...draft, mode: 'new', how: side || 'move', grab: start - draft.start, x: e.clientX };
-    } else if (grip(e)) {
-      const { own, mode } = grip(e), holder = own.parentElement;
-      drag = { id: own.dataset.id, version: Number(own.dataset.version), own: holder, channel, mode: mode === 'end' ? 'end' : 'move', how: mode, start: Number(holder.dataset.s), end: Number(holder.dataset.e), grab: start - Number(holder.dataset.s), label: $('.mn', own)?.textContent ?? $('.who', own).textContent, x: e.clientX, before: { channel, start: Number(holder.dataset.s), end: Number(holder.dataset.e) } };
-    } else if (!e.target.closest('.is-booked')) {
-      drag = { mode: 'new', how: 'new', channel, anchor: start, start, end: start, x: e.clientX };
-    }
-  });
-  addEventListener('pointermove', e => {
-    if (!drag) return;
-    if (!drag.begun) {
-      if (Math.abs(e.clientX - drag.x) < 5) return;
-      drag.begun = true;
-      hold(true);
-      tl.dataset.dragging = drag.how === 'start' || drag.how === 'end' ? 'edge' : 'all';
-      drag.own?.classList.add('is-lifted');
-    }
-    const under = document.elementFromPoint(e.clientX, e.clientY)?.closest?.('.tl-row');
-    if (under && drag.how === 'move') drag.channel = under.dataset.channel;
-    const lane = $('.lane', row(drag.channel)), t = at(e.clientX, lane);
-    const earliest = Math.ceil(now() / 6e4) * 6e4;
-    if (drag.how === 'new') {
-      const [a, b] = drag.anchor <= t ? [drag.anchor, t] : [t, drag.anchor];
-      drag.start = snap(a); drag.end = Math.max(snap(b), drag.start + SNAP);
-      if (drag.start < earliest && drag.end > earliest) drag.start = earliest; // from the band that runs now: from now
-    } else if (drag.how === 'start') drag.start = Math.min(snap(t), drag.end - SNAP);
-    else if (drag.how === 'end') drag.end = Math.max(snap(t), drag.start + SNAP);
-    else { const length = drag.end - drag.start; drag.start = snap(t - drag.grab); drag.end = drag.start + length; }
-    if (drag.mode === 'new') drag.start = Math.max(drag.start, Math.min(earliest, drag.end - SNAP));
-    const box = tl.getBoundingClientRect(); // near the border of the view, go on
-    if (e.clientX > box.right - 24) tl.scrollLeft += 16; else if (e.clientX < box.left + 240) tl.scrollLeft -= 16;
-    show(drag);
-    e.preventDefault();
-  });
-  addEventListener('pointerup', e => finish(e));
-  addEventListener('pointercancel', () => stop());
-  addEventListener('keydown', e => { if (e.key === 'Escape' && drag) { stop(); e.stopImmediatePropagation(); } }, true);
-  let quiet = 0; // the click that ends a drag opens nothing
-  addEventListener('click', e => { if (performance.now() - quiet < 300 && tl.contains(e.target)) { e.preventDefault(); e.stopPropagation(); } }, true);
-  tl.addEventListener('dragstart', e => e.preventDefault());
-
-  function stop() {
-    const d = drag;
-    drag = null;
-    delete tl.dataset.dragging;
-    hold(false);
-    d?.own?.classList.remove('is-lifted');
-    if (d?.mode === 'new' && booking.shown()) booking.set(d); else drop();
-    return d;
-  }
-  async function finish(e) {
-    if (!drag?.begun) { drag = null; return; }
-    quiet = performance.now();
-    const d = drag;
-    if (d.mode === 'new') {
-      drag = null;
-      delete tl.dataset.dragging;
-      hold(false);
-      if (booking.shown()) booking.set(d); else booking.open({ channel: d.channel, start: d.start, end: d.end }, tl);
-      return;
-    }
-    const why = wrong(d);
-    stop();
-    const same = d.before.channel === d.channel && d.before.start === d.start && d.before.end === d.end;
-    if (same) return;
-    if (why) { toast(fill(T('Snapped'), { why }), false); return; }
-    await move(d, d.before, d.version);
-  }
-  // absolute times and the version that was seen: what changed meanwhile is not overwritten
-  async function move(d, before, version) {
-    const body = { version };
-    if (d.start !== before.start) body.starts_at = new Date(d.start).toISOString();
-    if (d.end !== before.end) body.ends_at = new Date(d.end).toISOString();
-    if (d.channel !== before.channel) body.channel = d.channel;
-    try {
-      const told = await call('PATCH', `/reservations/${encodeURIComponent(d.id)}`, body);
-      toast(fill(T('Moved'), { window: span(Date.parse(told.starts_at), Date.parse(told.ends_at)) }), true, { text: T('Undo'), act: () => move({ id: d.id, ...before }, d, told.version) });
-    } catch (err) { toast(fill(T('Snapped'), { why: booking.refusal(err) }), false); }
-    poll();
-  }
+  const shared = { tl, SNAP, bar, mounted, row, wrong, show, drop, at, snap, draft: () => draft, drag: null };
+  window.slotserve.timeline = shared;
 
   // ── a click on free time: there
   tl.addEventListener('click', e => {
@@ -236,5 +136,5 @@
     const moved = e.altKey ? { ...draft, end: Math.max(draft.end + step, draft.start + SNAP) } : { ...draft, start: draft.start + step, end: draft.end + step };
     booking.set(moved);
   });
-  mount();
+  addEventListener('DOMContentLoaded', mount); // when every script of the page is there: what is shown can be used
 })();
