@@ -15,7 +15,7 @@ from prometheus_client.registry import Collector
 from sqlalchemy import func, select
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError, TimeoutError
 
-from controller import clocks
+from controller import clocks, requests_seen
 from controller.api import auth
 from controller.context import Context, Counted
 from controller.errors import Forbidden
@@ -34,6 +34,7 @@ def register(app: Flask, ctx: Context) -> None:
     """/healthz, /readyz, /metrics; the first two below /api/v1 as well."""
     registry = CollectorRegistry()
     registry.register(_Figures(ctx))
+    requests_seen.register(app, registry)
 
     @app.get("/healthz")
     @app.get("/api/v1/healthz", endpoint="api_healthz")

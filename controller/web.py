@@ -36,9 +36,9 @@ def create_app(ctx: Context) -> Flask:
     app.json.sort_keys = False  # type: ignore[attr-defined]
     app.json.ensure_ascii = False  # type: ignore[attr-defined]
     app.url_map.merge_slashes = False
+    health.register(app, ctx)
     CSRFProtect().init_app(app)
     errors.register(app)
-    health.register(app, ctx)
     api.register(app, ctx)
     if importlib.util.find_spec("controller.console") is not None:
         console = importlib.import_module("controller.console")

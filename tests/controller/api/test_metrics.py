@@ -55,6 +55,19 @@ def test_what_the_fleet_counts(w: World) -> None:
     assert found["slotserve_started_seconds"] >= 0
 
 
+def test_answers_and_refusals(w: World) -> None:
+    w.book(1000, 60_000)
+    w.bad(409, "POST", "/reservations", w.wish(2000, 50_000), "noor")
+    w.bad(404, "GET", "/nodes/nowhere")
+    w.bad(401, "GET", "/me", who=None)
+    found = scraped(w)
+    assert found['slotserve_refusals_total{code="conflict"}'] == 1
+    assert found['slotserve_refusals_total{code="not_found"}'] == 1
+    assert found['slotserve_requests_total{status="2xx"}'] == 1
+    assert found['slotserve_requests_total{status="4xx"}'] == 3
+    assert found["slotserve_requests_running"] == 0  # neither is the scrape itself
+
+
 def test_while_the_database_is_away(tmp_path: Path, database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ways, "LOCK_SECONDS", 0.1)
     w = make(tmp_path, database_url)
