@@ -16,8 +16,11 @@ from typing import Any
 from sqlalchemy import and_, delete, exists, or_, select
 from sqlalchemy.orm import aliased
 
+from controller import usage_days
 from controller.fleet.logs import LogStore
 from controller.settings import Settings
+from controller.store import state_days
+from controller.store import usage as usage_store
 from controller.store.guard import changed
 from controller.store.session import Store, waits
 from controller.store.tables import (
@@ -43,11 +46,13 @@ FIRST_SECONDS = 300.0  # after a start: a controller that never runs at night pr
 
 def prune(store: Store, logs: LogStore | None, settings: Settings, now: int) -> dict[str, int]:
     """Removes what is older than its days; how many rows (launches, for logs) of each kind went."""
+    usage = now - settings.retain_days_usage * DAY_MS
+    usage -= usage % DAY_MS  # whole days, so that their sums go with them
     audit, outbox = now - settings.retain_days_audit * DAY_MS, now - settings.retain_days_outbox * DAY_MS
     states = now - settings.retain_days_states * DAY_MS
     kinds: tuple[tuple[str, Any, Any], ...] = (
         ("audit", Audit, Audit.at < audit),
-        ("usage", Usage, Usage.at < now - settings.retain_days_usage * DAY_MS),
+        ("usage", Usage, Usage.at < usage),
         ("loads", Load, Load.at < now - settings.retain_days_loads * DAY_MS),
         ("states", ChannelState, _followed(states)),
         ("outbox", Notification, Notification.at < outbox),
@@ -59,6 +64,9 @@ def prune(store: Store, logs: LogStore | None, settings: Settings, now: int) -> 
         ("sessions", WebSession, or_(WebSession.seen_at < audit, WebSession.ended_at < audit)),
     )
     gone = {kind: _remove(store, table, where) for kind, table, where in kinds}
+    with store.write() as session:
+        usage_store.forget_days(session, usage)
+        state_days.prune(session, states)
     if logs is not None:
         gone["logs"] = logs.prune(now - settings.retain_days_logs * DAY_MS)
     return gone
@@ -96,6 +104,7 @@ class Nightly:
             try:
                 gone = prune(self._store, self._logs, self._settings, self._clock())
                 log.info("pruned %s", " ".join(f"{kind}={count}" for kind, count in gone.items()))
+                usage_days.add_up(self._store, self._settings, self._clock(), self._end)
             except Exception as err:
                 if not waits(log, "pruning waits for the next night", err):
                     log.exception("pruning failed; the next night tries again")

@@ -113,9 +113,9 @@ class Hours:
 
     __slots__ = ("fallback", "reserved", "states")
 
-    def __init__(self) -> None:
-        self.states = dict.fromkeys(STATES, 0)
-        self.reserved = self.fallback = 0
+    def __init__(self, reserved: int = 0, fallback: int = 0, states: Sequence[int] = (0,) * len(STATES)) -> None:
+        self.states = dict(zip(STATES, states, strict=True))
+        self.reserved, self.fallback = reserved, fallback
 
     def add(self, span: Span) -> None:
         ms = span.end - span.start

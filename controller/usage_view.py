@@ -3,21 +3,19 @@ channel. One reading for REST, CSV and CLI."""
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from controller import spans
 from controller.spans import STATES, Booked, Hours
 from controller.store import channel_states, usage, users
 from controller.store.held import held
 from controller.store.tables import Node
+from controller.usage_days import by_cut, by_day, day_starts
 
 HOUR_MS = 3_600_000
 COUNTS = ("requests", "failed", "seconds", "bytes_in", "bytes_out", "prompt_tokens", "completion_tokens")
@@ -72,7 +70,10 @@ def summary(
     only = [channel[0]] if channel else None
     till = min(end, now)
     bookings = held(session, start, till, channel_ids=only, holder_id=user_id if theirs else None)
-    days, whole = _hours(session, start, till, zone, only, bookings, theirs)
+    days = _theirs(session, start, till, zone, bookings) if theirs else by_day(session, start, till, zone, only)
+    whole: dict[str, Hours] = {}
+    for (channel_id, _), hours in days.items():
+        whole.setdefault(channel_id, Hours()).join(hours)
     mine = bookings if user_id is None or theirs else held(session, start, till, channel_ids=only, holder_id=user_id)
     reserved = _reserved(mine, start, till)
     people, models, places, total = _by(rows, "user_id"), _by(rows, "model"), _by_channel(session, rows), Sum()
@@ -110,47 +111,16 @@ def summary(
     }
 
 
-def day_starts(start: int, end: int, zone: ZoneInfo) -> list[tuple[int, str]]:
-    """(instant, day) of every local midnight from the one at or before `start` to before `end`: 23 and 25 h days are what
-    they are."""
-    day = datetime.fromtimestamp(start / 1000, zone).date()
-    found: list[tuple[int, str]] = []
-    while True:
-        at = round(datetime(day.year, day.month, day.day, tzinfo=zone).timestamp() * 1000)
-        if at >= end:
-            return found
-        found.append((at, day.isoformat()))
-        day += timedelta(days=1)
-
-
-def _hours(
-    session: Session,
-    start: int,
-    end: int,
-    zone: ZoneInfo,
-    channel_ids: list[str] | None,
-    bookings: dict[str, list[Booked]],
-    theirs: bool,
-) -> tuple[dict[tuple[str, str], Hours], dict[str, Hours]]:
-    """By (channel, day) and by channel."""
-    days: dict[tuple[str, str], Hours] = {}
-    whole: dict[str, Hours] = {}
-    if start >= end:
-        return days, whole
+def _theirs(
+    session: Session, start: int, end: int, zone: ZoneInfo, bookings: dict[str, list[Booked]]
+) -> dict[tuple[str, str], Hours]:
+    """Hours of these bookings alone, by (channel, day)."""
+    if start >= end or not bookings:
+        return {}
     begins = day_starts(start, end, zone)
-    cuts, names = [at for at, _ in begins], [name for _, name in begins]
-    rows = channel_states.stream(session, channel_ids, start, end)
-    for span in spans.spans(rows, bookings, start, end, cuts):
-        if theirs and span.booking is None:
-            continue
-        key = (span.row.channel_id, names[bisect_right(cuts, span.start) - 1])
-        sums = days.get(key)
-        if sums is None:
-            sums = days[key] = Hours()
-        sums.add(span)
-    for (channel, _), sums in days.items():
-        whole.setdefault(channel, Hours()).join(sums)
-    return days, whole
+    names = {max(start, at): name for at, name in begins}
+    found = by_cut(session, start, end, list(names), list(bookings), bookings, booked_only=True)
+    return {(channel, names[at]): hours for (channel, at), hours in found.items()}
 
 
 def _reserved(bookings: dict[str, list[Booked]], start: int, end: int) -> dict[str, int]:

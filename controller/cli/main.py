@@ -16,6 +16,7 @@ from controller.cli.app import App
 COMMANDS: dict[str, tuple[str, str, str]] = {
     "serve": ("server", "serve", "Run the controller: console, REST, planner and the nodes' port."),
     "migrate": ("server", "migrate", "Bring the database to this version."),
+    "recount": ("server", "recount", "Make the daily sums of usage anew."),
     "demo": ("demo", "demo", "Run a whole SlotServe on this machine, to try it out."),
     "doctor": ("doctor", "doctor", "Look for what is wrong with settings, database and nodes."),
     "settings": ("server", "settings", "Settings in force and where each comes from."),

@@ -1,4 +1,4 @@
-"""`slotserve serve`, `migrate`, `settings` and `openapi`: on the controller's own machine."""
+"""`slotserve serve`, `migrate`, `recount`, `settings` and `openapi`: on the controller's own machine."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from controller.cli.app import App
+from controller.cli.client import Refused
 from controller.cli.options import command
 
 
@@ -72,6 +73,33 @@ def migrate(app: App) -> None:
         {"database": shown_url(settings.database), "problems": []},
         lambda: click.echo(f"{shown_url(settings.database)} is up to date."),
     )
+
+
+@click.command()
+@command
+def recount(app: App) -> None:
+    """Make the daily sums that usage is read from anew, from the single requests and changes, also while the controller runs.
+
+    They are made by themselves every night and always say what the rows say; this is for a database that was changed by
+    hand. Run it with the controller's settings, as its user.
+    """
+    settings, _ = in_force()
+    from sqlalchemy.exc import SQLAlchemyError
+
+    from controller import usage_days
+    from controller.store import migrate as migrations
+    from controller.store.session import Store
+
+    store = Store(settings.database)
+    try:
+        if problems := migrations.check(store):
+            raise Refused("; ".join(problems))
+        steps = usage_days.recount(store, settings, app.clock())
+    except SQLAlchemyError as err:
+        raise Refused(str(err).splitlines()[0]) from None
+    finally:
+        store.close()
+    app.out({"steps": steps}, lambda: click.echo(f"The sums are made anew, in {steps} steps."))
 
 
 @click.command()

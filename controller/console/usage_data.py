@@ -8,18 +8,21 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
+from zoneinfo import ZoneInfo
 
 from sqlalchemy import BigInteger, cast, func, select
 from sqlalchemy.orm import Session
 
-from controller import spans
 from controller.context import Context
+from controller.spans import Hours
 from controller.store import channel_states, users
 from controller.store import usage as usage_store
 from controller.store.held import held
 from controller.store.tables import Reservation, Usage
+from controller.usage_days import by_day
 
 HOUR = 3_600_000
+UTC = ZoneInfo("UTC")
 RANGES = {"24h": (24, 24), "7d": (168, 28), "30d": (720, 30), "90d": (2160, 90)}  # hours, bars
 MOST = 5000
 
@@ -127,9 +130,9 @@ def _bars(db: Session, start: int, width: int, count: int, user_id: str | None) 
 
 
 def _channels(db: Session, start: int, end: int) -> list[ChannelHours]:
-    found: dict[str, spans.Hours] = {}
-    for span in spans.spans(channel_states.stream(db, None, start, end), held(db, start, end), start, end):
-        found.setdefault(span.row.channel_id, spans.Hours()).add(span)
+    found: dict[str, Hours] = {}
+    for (channel_id, _), day in by_day(db, start, end, UTC).items():
+        found.setdefault(channel_id, Hours()).join(day)
     names = channel_states.names(db)
     made = []
     for channel_id, sums in found.items():

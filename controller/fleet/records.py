@@ -17,6 +17,7 @@ from sqlalchemy.orm import Session
 from controller.fleet import reports
 from controller.notify import inbox
 from controller.store import channel_states
+from controller.store import usage as usage_store
 from controller.store.channel_states import AWAY, GONE, Doing
 from controller.store.session import Store, Write
 from controller.store.tables import Channel, Load, Node, NodeModel, Usage
@@ -156,6 +157,7 @@ class Records:
                         ok=result.ok,
                         seconds=result.seconds,
                         at=result.at_ms,
+                        gpu_memory_bytes=result.gpu_memory_bytes or None,
                     )
                 )
             session.touch(*channels.values())
@@ -163,30 +165,30 @@ class Records:
     def usage(self, node_id: str, rows: list[fleet_pb2.UsageRow]) -> None:
         """Requests as the gateway counted them."""
         with self._store.write() as session:
-            known = _existing(session, Usage, [r.id for r in rows])
+            known, summed = _existing(session, Usage, [r.id for r in rows]), usage_store.summed_until(session)
             for row in rows:
                 if row.id in known:
                     continue
                 known.add(row.id)
-                session.add(
-                    Usage(
-                        id=row.id,
-                        node_id=node_id,
-                        channel=row.channel,
-                        model=row.model,
-                        key_id=row.key_id,
-                        user_id=row.user_id,
-                        at=row.at_ms,
-                        duration=row.duration_seconds,
-                        first_byte=row.first_byte_seconds,
-                        status=row.status,
-                        outcome=row.outcome,
-                        bytes_in=row.bytes_in,
-                        bytes_out=row.bytes_out,
-                        prompt_tokens=row.prompt_tokens if row.HasField("prompt_tokens") else None,
-                        completion_tokens=row.completion_tokens if row.HasField("completion_tokens") else None,
-                    )
+                served = Usage(
+                    id=row.id,
+                    node_id=node_id,
+                    channel=row.channel,
+                    model=row.model,
+                    key_id=row.key_id,
+                    user_id=row.user_id,
+                    at=row.at_ms,
+                    duration=row.duration_seconds,
+                    first_byte=row.first_byte_seconds,
+                    status=row.status,
+                    outcome=row.outcome,
+                    bytes_in=row.bytes_in,
+                    bytes_out=row.bytes_out,
+                    prompt_tokens=row.prompt_tokens if row.HasField("prompt_tokens") else None,
+                    completion_tokens=row.completion_tokens if row.HasField("completion_tokens") else None,
                 )
+                session.add(served)
+                usage_store.count_late(session, served, summed)
 
     def inventory(self, node_id: str, said: fleet_pb2.Inventory) -> bool:
         """The models on a node's disks, whole; True when something has changed."""

@@ -109,6 +109,8 @@ def acted_for(
 
     `kind` is the act or the kind of notice; `text` says the same as one sentence and ends with the reason where there is
     one; `before` is the booking as it was (refusals.record), so that a change can say what has changed."""
+    if row.holder_id == actor_id and not row.participants and not (before or {}).get("participants"):
+        return []
     kind = KINDS.get(kind, kind)
     facts = booking_facts(session, row) | {
         "by": users.names(session, [actor_id]).get(actor_id),

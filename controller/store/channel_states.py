@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import Select, func, or_, select
 from sqlalchemy.orm import Session
 
+from controller.store import state_days
 from controller.store.tables import Channel, ChannelState, Node, Reservation
 
 AWAY = "unknown"  # the node is not connected
@@ -59,6 +60,7 @@ def record(session: Session, said: Mapping[str, Doing], now: int) -> None:
     known = last(session, list(said))
     news = {i: doing for i, doing in said.items() if not doing.same(known.get(i))}
     booked = _concerns(session, list(news), now) if news else {}
+    since = now
     for channel_id, doing in news.items():
         row = known.get(channel_id)
         before = row.at if row else 0
@@ -75,6 +77,9 @@ def record(session: Session, said: Mapping[str, Doing], now: int) -> None:
                 reason=doing.reason,
             )
         )
+        since = min(since, doing.since if began else max(now, before))
+    if since < now:
+        state_days.forget(session, since)  # what was summed before this was known
 
 
 def between(session: Session, channel_ids: Collection[str], start: int, end: int) -> dict[str, list[ChannelState]]:
@@ -123,14 +128,16 @@ def names(session: Session) -> dict[str, str]:
 
 
 def _within(query: Select[Any], channel_ids: Collection[str] | None, start: int, end: int) -> Select[Any]:
-    before = select(ChannelState.channel_id, func.max(ChannelState.at).label("at")).where(ChannelState.at < start)
+    newest = select(func.max(ChannelState.at)).where(ChannelState.channel_id == Channel.id, ChannelState.at < start)
+    first = select(
+        Channel.id, newest.scalar_subquery().label("at")
+    )  # a look into the index a channel, whatever the years
     if channel_ids is not None:
-        before = before.where(ChannelState.channel_id.in_(channel_ids))
-        query = query.where(ChannelState.channel_id.in_(channel_ids))
-    first = before.group_by(ChannelState.channel_id).subquery()
+        first = first.where(Channel.id.in_(channel_ids))
+    known = first.subquery()
     return (
-        query.outerjoin(first, first.c.channel_id == ChannelState.channel_id)
-        .where(ChannelState.at < end, ChannelState.at >= func.coalesce(first.c.at, start))
+        query.join(known, known.c.id == ChannelState.channel_id)
+        .where(ChannelState.at < end, ChannelState.at >= func.coalesce(known.c.at, start))
         .order_by(ChannelState.channel_id, ChannelState.at, ChannelState.id)
     )
 

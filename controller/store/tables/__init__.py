@@ -7,7 +7,7 @@ reservations is the database's own: triggers on SQLite, an exclusion constraint 
 from controller.store.tables.base import Base, new_id, sorted_text
 from controller.store.tables.bookings import HOLDING, Preset, Reservation, Series, SlotWatch, holding
 from controller.store.tables.fleet import Channel, Command, JoinToken, Node, NodeModel
-from controller.store.tables.history import Audit, ChannelState, Load, Usage
+from controller.store.tables.history import Audit, ChannelDay, ChannelState, Load, StateDay, Usage, UsageDay
 from controller.store.tables.leading import Leader, Revision
 from controller.store.tables.notices import Notification, NotificationTarget, Outbox
 from controller.store.tables.people import ApiKey, SecretLink, User, WebSession
@@ -18,6 +18,7 @@ __all__ = [
     "Audit",
     "Base",
     "Channel",
+    "ChannelDay",
     "ChannelState",
     "Command",
     "JoinToken",
@@ -34,7 +35,9 @@ __all__ = [
     "SecretLink",
     "Series",
     "SlotWatch",
+    "StateDay",
     "Usage",
+    "UsageDay",
     "User",
     "WebSession",
     "holding",

@@ -24,6 +24,7 @@ class Load(Base):
     ok: Mapped[bool] = mapped_column(Boolean)
     seconds: Mapped[float] = mapped_column(Float)
     at: Mapped[int] = mapped_column(BigInteger)
+    gpu_memory_bytes: Mapped[int | None] = mapped_column(BigInteger)  # that it took; None: unknown
 
 
 class ChannelState(Base):
@@ -59,6 +60,51 @@ class Usage(Base):
     bytes_out: Mapped[int] = mapped_column(BigInteger)
     prompt_tokens: Mapped[int | None] = mapped_column(BigInteger)  # as the engine said; NULL: it did not
     completion_tokens: Mapped[int | None] = mapped_column(BigInteger)
+
+
+class UsageDay(Base):
+    """Requests of a whole UTC day in sums: what a year is read from. Always the sum of the day's `usage` rows."""
+
+    __tablename__ = "usage_days"
+    day: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)  # the instant it begins
+    user_id: Mapped[str] = mapped_column(String(32), primary_key=True)
+    key_id: Mapped[str] = mapped_column(String(32), primary_key=True)
+    node_id: Mapped[str] = mapped_column(String(32), primary_key=True)
+    channel: Mapped[str] = mapped_column(sorted_text(63), primary_key=True)
+    model: Mapped[str] = mapped_column(Text, primary_key=True)
+    requests: Mapped[int] = mapped_column(BigInteger)
+    failed: Mapped[int] = mapped_column(BigInteger)
+    seconds: Mapped[float] = mapped_column(Float)
+    first_bytes: Mapped[float] = mapped_column(Float)  # the sum of the times to the first byte
+    answered: Mapped[int] = mapped_column(BigInteger)  # how many that is of
+    bytes_in: Mapped[int] = mapped_column(BigInteger)
+    bytes_out: Mapped[int] = mapped_column(BigInteger)
+    prompt_tokens: Mapped[int | None] = mapped_column(BigInteger)
+    completion_tokens: Mapped[int | None] = mapped_column(BigInteger)
+
+
+class StateDay(Base):
+    """A day of some time zone that is over and whose hours by what channels did lie in `channel_days`."""
+
+    __tablename__ = "state_days"
+    start_at: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
+    end_at: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
+
+
+class ChannelDay(Base):
+    """Milliseconds of a channel in such a day by what it did: always what `channel_states` and the bookings come to."""
+
+    __tablename__ = "channel_days"
+    start_at: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
+    end_at: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
+    channel_id: Mapped[str] = mapped_column(String(32), primary_key=True)
+    reserved: Mapped[int] = mapped_column(BigInteger)
+    loading: Mapped[int] = mapped_column(BigInteger)
+    served: Mapped[int] = mapped_column(BigInteger)
+    failed: Mapped[int] = mapped_column(BigInteger)
+    idle: Mapped[int] = mapped_column(BigInteger)
+    unknown: Mapped[int] = mapped_column(BigInteger)
+    fallback: Mapped[int] = mapped_column(BigInteger)
 
 
 class Audit(Base):

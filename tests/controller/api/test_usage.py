@@ -12,7 +12,7 @@ from controller.csv_text import csv_text
 from controller.store.channel_states import Doing, record
 from controller.store.tables import Usage, User
 from controller.times import parse, text_of
-from controller.usage_view import day_starts
+from controller.usage_days import day_starts
 from tests.booking_world import Statements
 from tests.controller.api.conftest import DAY, HOUR, MIN, NOW, World
 from tests.parts import BOTH

@@ -28,7 +28,20 @@ booking show, booking edit, booking extend, booking end, booking cancel, booking
 settings, backup, restore, keys, key create, key revoke, users, user add, user edit, user disable, notifications, audit,
 usage, serve, migrate, demo, doctor"""
 # Commands of the controller's own machine, or that ask nobody.
-LOCAL = ("serve", "migrate", "demo", "doctor", "settings", "backup", "restore", "ca", "completion", "openapi", "login")
+LOCAL = (
+    "serve",
+    "migrate",
+    "recount",
+    "demo",
+    "doctor",
+    "settings",
+    "backup",
+    "restore",
+    "ca",
+    "completion",
+    "openapi",
+    "login",
+)
 VALUES = {
     "channel": "n1/a",
     "model": "m:p",

@@ -101,6 +101,37 @@ def upgrade() -> None:
     )
     op.create_index(op.f('ix_web_sessions_user_id'), 'web_sessions', ['user_id'], unique=False)
     op.create_index(op.f('ix_web_sessions_seen_at'), 'web_sessions', ['seen_at'], unique=False)
+    op.create_table('usage_days',
+    sa.Column('day', sa.BigInteger(), autoincrement=False, nullable=False),
+    sa.Column('user_id', sa.String(length=32), nullable=False),
+    sa.Column('key_id', sa.String(length=32), nullable=False),
+    sa.Column('node_id', sa.String(length=32), nullable=False),
+    sa.Column('channel', sa.String(length=63).with_variant(sa.String(63, collation='C'), 'postgresql'), nullable=False),
+    sa.Column('model', sa.Text(), nullable=False),
+    sa.Column('requests', sa.BigInteger(), nullable=False),
+    sa.Column('failed', sa.BigInteger(), nullable=False),
+    sa.Column('seconds', sa.Float(), nullable=False),
+    sa.Column('first_bytes', sa.Float(), nullable=False),
+    sa.Column('answered', sa.BigInteger(), nullable=False),
+    sa.Column('bytes_in', sa.BigInteger(), nullable=False),
+    sa.Column('bytes_out', sa.BigInteger(), nullable=False),
+    sa.Column('prompt_tokens', sa.BigInteger(), nullable=True),
+    sa.Column('completion_tokens', sa.BigInteger(), nullable=True),
+    sa.PrimaryKeyConstraint('day', 'user_id', 'key_id', 'node_id', 'channel', 'model')
+    )
+    op.create_table('state_days',
+    sa.Column('start_at', sa.BigInteger(), autoincrement=False, nullable=False),
+    sa.Column('end_at', sa.BigInteger(), autoincrement=False, nullable=False),
+    sa.PrimaryKeyConstraint('start_at', 'end_at')
+    )
+    op.create_table('channel_days',
+    sa.Column('start_at', sa.BigInteger(), autoincrement=False, nullable=False),
+    sa.Column('end_at', sa.BigInteger(), autoincrement=False, nullable=False),
+    sa.Column('channel_id', sa.String(length=32), nullable=False),
+    *(sa.Column(name, sa.BigInteger(), nullable=False)
+      for name in ('reserved', 'loading', 'served', 'failed', 'idle', 'unknown', 'fallback')),
+    sa.PrimaryKeyConstraint('start_at', 'end_at', 'channel_id')
+    )
     op.create_table('secret_links',
     sa.Column('id', sa.String(length=32), nullable=False),
     sa.Column('kind', sa.String(length=16), nullable=False),
@@ -120,6 +151,7 @@ def upgrade() -> None:
     op.create_index(op.f('ix_secret_links_user_id'), 'secret_links', ['user_id'], unique=False)
     op.add_column('leader', sa.Column('fleet_address', sa.Text(), server_default='', nullable=False))
     op.add_column('leader', sa.Column('secrets', sa.JSON(), server_default='{}', nullable=False))
+    op.add_column('loads', sa.Column('gpu_memory_bytes', sa.BigInteger(), nullable=True))
     op.add_column('node_models', sa.Column('rotating_disk', sa.Boolean(), server_default=sa.text('false'), nullable=False))
     op.add_column('nodes', sa.Column('cordon_reason', sa.Text(), server_default='', nullable=False))
     op.add_column('nodes', sa.Column('drain_until', sa.BigInteger(), nullable=True))
