@@ -98,7 +98,10 @@ def test_only_writes_about_different_channels_go_side_by_side(store: Store, oute
 
     with ThreadPoolExecutor(1) as pool:
         with store.write(outer) as session:
-            asked = text("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted")
+            asked = text(
+                "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND database = "
+                "(SELECT oid FROM pg_database WHERE datname = current_database())"  # other tests use this server as well
+            )
             assert session.execute(asked).scalar_one() == 0  # a transaction begins with its first statement
             waiting = pool.submit(write)
             wait_until(lambda: session.execute(asked).scalar_one(), 20, "the other one waits")
