@@ -271,7 +271,10 @@ class Effects:
         if not process.watched:
             return  # it became ready while no agent ran
         seconds = (now - process.started_at) / 1000
-        task.on_load_result(channel_entry.load_result(task.name, launch_id, process, True, seconds, now))
+        result = channel_entry.load_result(task.name, launch_id, process, True, seconds, now)
+        if task.process is not None:
+            result["gpu_memory_bytes"] = task.runtime.gpu_memory(task.process)
+        task.on_load_result(result)
 
     def _probe_error(self, launch_id: str, err: Exception, now: Millis) -> None:
         log.warning("probe failed channel=%s error=%r", self.task.name, err)

@@ -142,6 +142,7 @@ def load_result(
         "ok": ok,
         "seconds": round(seconds, 3),
         "at_ms": now,
+        "gpu_memory_bytes": 0,
     }
 
 

@@ -77,6 +77,9 @@ class EngineRuntime(Protocol):
     async def probe(self, process: Process) -> bool:
         """One look: True once the engine answers /health and /v1/models with our unique name. Quick (2 s at most)."""
 
+    def gpu_memory(self, process: Process) -> int:
+        """Bytes that it had taken on the channel's GPUs when it became ready; 0: unknown."""
+
     async def wait_exit(self, process: Process) -> Trouble:
         """Returns when the engine has exited by itself, with the reason from its output (also when it died at once)."""
 

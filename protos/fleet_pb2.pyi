@@ -152,7 +152,7 @@ class Inventory(_message.Message):
     def __init__(self, models: _Optional[_Iterable[_Union[_types_pb2.Model, _Mapping]]] = ...) -> None: ...
 
 class LoadResult(_message.Message):
-    __slots__ = ("id", "channel", "identity", "model", "preset", "ok", "seconds", "at_ms")
+    __slots__ = ("id", "channel", "identity", "model", "preset", "ok", "seconds", "at_ms", "gpu_memory_bytes")
     ID_FIELD_NUMBER: _ClassVar[int]
     CHANNEL_FIELD_NUMBER: _ClassVar[int]
     IDENTITY_FIELD_NUMBER: _ClassVar[int]
@@ -161,6 +161,7 @@ class LoadResult(_message.Message):
     OK_FIELD_NUMBER: _ClassVar[int]
     SECONDS_FIELD_NUMBER: _ClassVar[int]
     AT_MS_FIELD_NUMBER: _ClassVar[int]
+    GPU_MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
     id: str
     channel: str
     identity: str
@@ -169,7 +170,8 @@ class LoadResult(_message.Message):
     ok: bool
     seconds: float
     at_ms: int
-    def __init__(self, id: _Optional[str] = ..., channel: _Optional[str] = ..., identity: _Optional[str] = ..., model: _Optional[str] = ..., preset: _Optional[str] = ..., ok: _Optional[bool] = ..., seconds: _Optional[float] = ..., at_ms: _Optional[int] = ...) -> None: ...
+    gpu_memory_bytes: int
+    def __init__(self, id: _Optional[str] = ..., channel: _Optional[str] = ..., identity: _Optional[str] = ..., model: _Optional[str] = ..., preset: _Optional[str] = ..., ok: _Optional[bool] = ..., seconds: _Optional[float] = ..., at_ms: _Optional[int] = ..., gpu_memory_bytes: _Optional[int] = ...) -> None: ...
 
 class Event(_message.Message):
     __slots__ = ("id", "kind", "channel", "failure", "at_ms", "text", "reservation_id")

@@ -71,6 +71,7 @@ class ChannelRuntime:
         self._ready: set[str] = set()
         self._stopping: set[str] = set()
         self._said_until_ready = ("", 0)  # launch, bytes of its output
+        self._took = ("", 0)  # launch, bytes of GPU memory when it was ready
         self._cpu_watch = CpuWatch(gpus, channel.gpus)
 
     # --- adoption ---------------------------------------------------------------------------------------------------
@@ -195,8 +196,12 @@ class ChannelRuntime:
         if process.launch_id in self._verdicts or not await self._prober.look():
             return False
         if process.launch_id not in self._ready:
-            if self.channel.gpus and await self._on_cpu(process):
-                return False
+            if self.channel.gpus:
+                if await self._on_cpu(process):
+                    return False
+                before = record.gpu_used if (record := self._of(process)) else {}
+                rise = await self._gpus.aside(memory.rise, self._gpus, self.channel.gpus, before)
+                self._took = process.launch_id, rise
             self._ready.add(process.launch_id)
             self._said_until_ready = process.launch_id, self.logs.read(process.launch_id, -1, 1).next_offset
             try:
@@ -211,6 +216,10 @@ class ChannelRuntime:
         return Vitals(
             process, self._gpus, self.channel.gpus, self.logs, offset if launch == process.launch_id else None
         )
+
+    def gpu_memory(self, process: Process) -> int:
+        launch, size = self._took
+        return size if launch == process.launch_id else 0
 
     def condemn(self, process: Process, trouble: Trouble) -> None:
         """It is going to be ended as a failure: its output is kept as a failed launch's."""

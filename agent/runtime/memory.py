@@ -45,6 +45,14 @@ def taken(gpus: Gpus, names: Iterable[str | int], before: Mapping[str, int], pid
     return any(p.pid in pids for p in gpus.processes(names))
 
 
+def rise(gpus: Gpus, names: Iterable[str | int], before: Mapping[str, int]) -> int:
+    """Bytes in use now beyond `before`, on all of these GPUs together; 0 where one of them does not say."""
+    used = gpus.used(names)
+    if not before or not before.keys() <= used.keys():
+        return 0
+    return max(0, sum(used[uuid] - was for uuid, was in before.items()))
+
+
 def _held(gpus: Gpus, names: list[str | int], before: Mapping[str, int]) -> str:
     processes = gpus.processes(names)
     if processes:

@@ -16,7 +16,7 @@ from controller.errors import Conflict, Invalid, NotFound
 from controller.rights import Owned
 from controller.said import say
 from controller.scheduling.hints import incomplete_hint, load_timeout_hint
-from controller.store import audit, channels, models, presets, users
+from controller.store import audit, channels, load_history, models, presets, users
 from controller.store.estimates import load_seconds
 from controller.store.launches import missing_of
 from controller.store.session import Write
@@ -29,7 +29,8 @@ def list_presets(call: Call) -> dict[str, Any]:
     with call.ctx.store.read() as session:
         rows = presets.page(session, query.limit + 1, (after[0], after[1], after[2]) if after else None, query.model)
         names = users.names(session, {r.owner_id for r in rows})
-    return listed(rows, query.limit, lambda r: _shape(call, r, names), lambda r: cursor(r.model, r.name, r.id))
+        took = load_history.gpu_memory(session, {r.model for r in rows})
+    return listed(rows, query.limit, lambda r: _shape(call, r, names, took), lambda r: cursor(r.model, r.name, r.id))
 
 
 def one_preset(call: Call) -> dict[str, Any]:
@@ -155,7 +156,8 @@ def _found(session: Session, call: Call) -> Preset:
 
 
 def _full(call: Call, session: Session, row: Preset) -> dict[str, Any]:
-    return _shape(call, row, users.names(session, {row.owner_id}))
+    took = load_history.gpu_memory(session, [row.model])
+    return _shape(call, row, users.names(session, {row.owner_id}), took)
 
 
 def _saved(call: Call, session: Session, row: Preset) -> dict[str, Any]:
@@ -177,9 +179,13 @@ def _hints(call: Call, session: Session, row: Preset) -> list[dict[str, str]]:
     return found[:5]
 
 
-def _shape(call: Call, row: Preset, names: dict[str, str]) -> dict[str, Any]:
+def _shape(call: Call, row: Preset, names: dict[str, str], took: dict[tuple[str, str | None], int]) -> dict[str, Any]:
     prepared = prepare(row.engine, list(row.args), dict(row.env), row.model, Sample("/models/model"))
-    return {**shapes.preset(row, call.actor, names, dropped(prepared)), "unknown": list(prepared.unknown)}
+    return {
+        **shapes.preset(row, call.actor, names, dropped(prepared)),
+        "unknown": list(prepared.unknown),
+        "gpu_memory_bytes": took.get((row.model, row.name)),
+    }
 
 
 def _record(row: Preset) -> dict[str, Any]:

@@ -19,6 +19,7 @@ class PastLoad:
     ok: bool
     seconds: float
     at: int
+    gpu_memory_bytes: int | None
 
 
 def newest(session: Session, models: Collection[str], most: int = 5) -> dict[tuple[str, str], list[PastLoad]]:
@@ -30,7 +31,15 @@ def newest(session: Session, models: Collection[str], most: int = 5) -> dict[tup
     )
     ranked = select(Load, place).where(Load.model.in_(list(models))).subquery()
     query = (
-        select(ranked.c.model, Node.name, ranked.c.preset, ranked.c.ok, ranked.c.seconds, ranked.c.at)
+        select(
+            ranked.c.model,
+            Node.name,
+            ranked.c.preset,
+            ranked.c.ok,
+            ranked.c.seconds,
+            ranked.c.at,
+            ranked.c.gpu_memory_bytes,
+        )
         .join(Node, Node.id == ranked.c.node_id)
         .where(ranked.c.place <= most)
         .order_by(ranked.c.at.desc())
@@ -39,3 +48,16 @@ def newest(session: Session, models: Collection[str], most: int = 5) -> dict[tup
     for row in session.execute(query):
         found.setdefault((row[0], row[1]), []).append(PastLoad(*row))
     return found
+
+
+def gpu_memory(session: Session, models: Collection[str]) -> dict[tuple[str, str | None], int]:
+    """How much GPU memory (model, preset) took when it was last loaded and a node could say. One statement."""
+    place = (
+        func.row_number()
+        .over(partition_by=(Load.model, Load.preset), order_by=(Load.at.desc(), Load.id.desc()))
+        .label("place")
+    )
+    told = Load.model.in_(list(models)), Load.ok.is_(True), Load.gpu_memory_bytes.is_not(None)
+    ranked = select(Load.model, Load.preset, Load.gpu_memory_bytes, place).where(*told).subquery()
+    rows = session.execute(select(ranked).where(ranked.c.place == 1))
+    return {(r.model, r.preset): r.gpu_memory_bytes for r in rows}

@@ -156,6 +156,9 @@ class FakeRuntime:
         await asyncio.sleep(self.free_seconds)
         return self.memory or ("held" if self.holders else "")
 
+    def gpu_memory(self, process: Process) -> int:
+        return 17
+
     def why_died(self, process: Process) -> Trouble:
         return self.engines[process.launch_id].trouble
 

@@ -157,6 +157,7 @@ def test_a_second_stream_takes_the_place_of_the_first_without_offline(controller
 def test_reports_reach_the_store_once(controller: Controller) -> None:
     state, node = controller.enrolled(), FakeNode()
     result = fleet_pb2.LoadResult(id="l1", channel="main", identity="i", model="m", ok=True, seconds=1.5, at_ms=5)
+    result.gpu_memory_bytes = 5 << 30
     row = fleet_pb2.UsageRow(id="r1", channel="main", model="m", key_id="k", user_id="u", at_ms=5, status=200)
     row.prompt_tokens, row.completion_tokens = 0, 7
     silent = fleet_pb2.UsageRow(id="r2", channel="main", model="m", key_id="k", user_id="u", at_ms=6, status=200)
@@ -181,6 +182,7 @@ def test_reports_reach_the_store_once(controller: Controller) -> None:
             link.up.inventory_changed()
             await until(lambda: first(controller, NodeModel).context_length == 4096)
             assert count(controller, Load) == 1
+            assert first(controller, Load).gpu_memory_bytes == 5 << 30
             assert count(controller, Usage) == 2
             with controller.store.read() as session:
                 said = {u.id: (u.prompt_tokens, u.completion_tokens) for u in session.scalars(select(Usage))}

@@ -66,6 +66,8 @@ class Preset(Shape):
     """What SlotServe owns and took out"""
     unknown: list[str]
     """Options that the engine does not know"""
+    gpu_memory_bytes: int | None
+    """That it took on a channel's GPUs when it was last loaded; null: not measured"""
 
 
 class PresetSaved(Preset):

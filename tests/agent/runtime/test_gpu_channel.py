@@ -42,6 +42,7 @@ def test_foreign_holders_are_those_that_are_not_of_the_channel(folder: Path, nvm
         p = await start(r, "--fake-worker")
         nvml.used[A] += GIB
         await until_ready(r, p)
+        assert r.gpu_memory(p) == GIB
         worker = int(wait_until(lambda: "worker " in r.logs.tail(p.launch_id) and r.logs.tail(p.launch_id).split()[-1]))
         nvml.running[A] = [(p.engine_pid, GIB), (worker, GIB), (os.getpid(), 3 * GIB), (999_999_999, None)]
         nvml.running[B] = [(1, GIB)]

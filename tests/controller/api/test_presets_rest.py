@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from controller.store.tables import Reservation
+from sqlalchemy import select
+
+from controller.store.tables import Load, Node, Reservation
 from tests.controller.api.conftest import HOUR, World
 from tests.parts import BOTH
 
@@ -30,6 +32,18 @@ def test_create_says_what_is_dropped(w: World) -> None:
     assert [p["name"] for p in w.get("/presets?model=small", "tom")["items"]] == ["p1"]
     assert "s3cret" not in str(w.get("/audit"))
     w.bad(409, "POST", "/presets", {"model": "small", "name": "p1", "engine": "vllm"}, "maya")
+
+
+def test_what_it_took_of_gpu_memory_is_told(w: World) -> None:
+    made = preset(w)
+    assert made["gpu_memory_bytes"] is None
+    with w.ctx.store.write() as session:
+        node = session.scalars(select(Node.id).where(Node.name == "n1")).one()
+        for at, took, ok in ((1, 7, True), (2, 9, True), (3, None, True), (4, 11, False)):
+            what = {"model": "small", "preset": "p1", "identity": "i", "seconds": 1.0}
+            session.add(Load(id=str(at), node_id=node, at=at, ok=ok, gpu_memory_bytes=took, **what))
+    assert w.get(f"/presets/{made['id']}")["gpu_memory_bytes"] == 9, "of the last load that went well and was measured"
+    assert w.get("/presets?model=small")["items"][0]["gpu_memory_bytes"] == 9
 
 
 def test_bad_presets(w: World) -> None:
