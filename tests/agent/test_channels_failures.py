@@ -462,7 +462,7 @@ def test_what_is_told_are_the_protocols_messages() -> None:
         for _, status in world.statuses:
             types_pb2.ChannelStatus(**status)
         for result in world.loads:
-            fleet_pb2.LoadResult(**result)
+            assert fleet_pb2.LoadResult(**result).gpu_memory_bytes == (17 if result["ok"] else 0)
         for event in world.events:
             fleet_pb2.Event(**event)
         for previous, (at, status) in zip(world.statuses, world.statuses[1:], strict=False):
