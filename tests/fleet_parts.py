@@ -205,7 +205,8 @@ class FakeNode:
 async def linked(state: State, node: FakeNode, **more: Any) -> AsyncIterator[Link]:
     """A running link of `node`."""
     clock = more.pop("clock", None) or NodeClock(state.folder / "clock.json")
-    link = Link(node, state, clock, Spool(state.folder / "spool.jsonl"), **more)
+    spool = more.pop("spool", None) or Spool(state.folder / "spool.jsonl")
+    link = Link(node, state, clock, spool, **more)
     task = asyncio.create_task(link.run())
     try:
         yield link

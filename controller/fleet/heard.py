@@ -14,7 +14,7 @@ from controller.fleet.figures import Figures
 from controller.fleet.live import Live
 from controller.fleet.records import Event, NodeRefused, Records
 from controller.fleet.sessions import Session, Sessions, message
-from controller.store.session import Write
+from controller.store.session import Write, answers_not
 from protos import fleet_pb2
 
 log = logging.getLogger(__name__)
@@ -37,9 +37,17 @@ class Heard:
         self._live, self._clock, self._tell, self._figures = live, clock, tell, figures
 
     async def take(self, session: Session, said: fleet_pb2.AgentMessage) -> None:
-        """One message, to its end: what is to be kept is on the disk when this returns."""
+        """One message, to its end: what is to be kept is on the disk when this returns. One that cannot be taken for a
+        fault of ours is passed over, not acknowledged: the node keeps it, and what else it says and hears goes on."""
         kind = said.WhichOneof("body")
-        body: Any = getattr(said, kind) if kind else None
+        try:
+            await self._take(session, kind, getattr(said, kind) if kind else None)
+        except Exception as err:
+            if answers_not(err):
+                raise
+            log.exception("message not taken node=%s kind=%s", session.node, kind)
+
+    async def _take(self, session: Session, kind: str | None, body: Any) -> None:
         match kind:
             case "hello":  # again: it has come to know its GPUs
                 await self._declared(session, body)

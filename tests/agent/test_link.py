@@ -17,6 +17,7 @@ from agent.enrolment import enrol
 from agent.errors import EnrolmentFailed
 from agent.state import SavedPlan, State
 from controller.fleet import watch
+from controller.fleet.records import Records
 from controller.store.tables import ApiKey, Channel, Command, Load, Node, NodeModel, Usage, User
 from protos import fleet_pb2, types_pb2
 from tests.fleet_parts import Controller, FakeNode, linked, plan_bytes, step
@@ -193,6 +194,37 @@ def test_reports_reach_the_store_once(controller: Controller) -> None:
             await until(lambda: first(controller, NodeModel).gone_at is not None)
 
     asyncio.run(scene())
+
+
+def test_a_report_that_cannot_be_taken_is_kept_and_keeps_nothing_else(
+    controller: Controller, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A fault of the controller's in taking it: the node would else dial again for ever, and hear no plan."""
+    take = Records.loads
+
+    def loads(self: Records, node_id: str, results: list[fleet_pb2.LoadResult]) -> None:
+        if results[0].id == "bad":
+            raise AttributeError("a fault of ours")
+        take(self, node_id, results)
+
+    monkeypatch.setattr(Records, "loads", loads)
+    node = FakeNode()
+
+    async def scene() -> None:
+        async with linked(controller.enrolled(), node) as link:
+            for name in ("bad", "good"):
+                link.up.load_result(fleet_pb2.LoadResult(id=name, channel="main", model="m", ok=True, seconds=2))
+            await until(lambda: [i.id for i in link.up._spool.items()] == ["bad"])
+            call = link._call
+            controller.planner.set("n1", 1, 1, plan_bytes("n1", step(1)))
+            await until(lambda: node.plans)
+            assert link._call is call
+        monkeypatch.setattr(Records, "loads", take)
+        async with linked(controller.enrolled(), node, spool=link.up._spool) as link:
+            await until(lambda: count(controller, Load) == 2)
+
+    asyncio.run(scene())
+    assert [r.getMessage() for r in caplog.records if r.exc_info] == ["message not taken node=n1 kind=load_result"]
 
 
 def test_a_full_disk_does_not_keep_reports_from_a_controller_that_listens(
