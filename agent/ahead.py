@@ -19,6 +19,7 @@ from pathlib import Path
 from agent.channels import ChannelTask
 from agent.core.ahead import Memory, next_model
 from agent.core.types import Millis
+from agent.every import every
 from agent.interfaces import Process
 from agent.runtime import proc
 from agent.runtime.models import FoundModel, ModelIndex
@@ -57,12 +58,7 @@ class ReadAhead:
 
     async def run(self) -> None:
         try:
-            while True:
-                await asyncio.sleep(self._pause)
-                try:
-                    await self._look()
-                except Exception:
-                    log.exception("reading ahead failed")
+            await every(self._pause, self._look, "reading ahead failed")
         finally:
             await self._stop("the agent ends")
 

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from agent.channels import ChannelTask
 from agent.core.alive import Answer, Health, Limits, Look, Signs, judge
 from agent.core.types import Millis
+from agent.every import every
 from agent.interfaces import Process, Trouble
 from agent.runtime.vitals import Vitals
 
@@ -69,12 +70,8 @@ class Liveness:
 
     async def run(self) -> None:
         try:
-            while True:
-                await asyncio.sleep(self._pause)
-                try:
-                    await self._look()
-                except Exception:
-                    log.exception("looking whether the engine is alive failed channel=%s", self.task.name)
+            what = "looking whether the engine is alive failed channel=%s"
+            await every(self._pause, self._look, what, self.task.name)
         finally:
             await self._leave()
 

@@ -108,15 +108,7 @@ def edit(
         channel = changes.get("channel", old_place.full_name if old_place else "")
         booking = wished(old, changes)
     with steps.refusing(ctx, actor, now, channel, [booking], reservation_id) as session:
-        row = steps.changeable(session, actor, reservation_id, now, reason)
-        if version is not None and version != row.version:
-            raise Conflict(
-                say(
-                    "version: the booking was changed meanwhile (it is at version %(version)s); look at it again",
-                    version=row.version,
-                ),
-                details={"version": row.version},
-            )
+        row = steps.changeable(session, actor, reservation_id, now, reason, version)
         booking, place = wished(row, changes), steps.place_named(session, channel)
         holder = None if extras.holder is None else people.holder_of(session, actor, extras.holder)
         values: dict[str, Any] = {}

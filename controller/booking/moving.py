@@ -65,15 +65,7 @@ def _begin_elsewhere(
     with ctx.store.read() as session:
         wish = offers.rest(steps.known(session, reservation_id), now)
     with steps.refusing(ctx, actor, now, channel, [wish], reservation_id) as session:
-        row = steps.changeable(session, actor, reservation_id, now, reason)
-        if version is not None and version != row.version:
-            raise Conflict(
-                say(
-                    "version: the booking was changed meanwhile (it is at version %(version)s); look at it again",
-                    version=row.version,
-                ),
-                details={"version": row.version},
-            )
+        row = steps.changeable(session, actor, reservation_id, now, reason, version)
         place, holder, old = (
             steps.place_named(session, channel), act.holder_of_row(session, row), refusals.place_of(session, row),
         )  # fmt: skip

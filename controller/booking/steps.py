@@ -86,8 +86,11 @@ def owned(actor: Actor, row: Reservation, reason: str) -> None:
         )
 
 
-def changeable(session: Any, actor: Actor, reservation_id: str, now: int, reason: str) -> Reservation:
-    """A booking that has not ended, for somebody who may change it. Raises NotFound, Forbidden, Conflict, Invalid."""
+def changeable(
+    session: Any, actor: Actor, reservation_id: str, now: int, reason: str, version: int | None = None
+) -> Reservation:
+    """A booking that has not ended, for somebody who may change it. `version`: the one that they have seen, where they say
+    it. Raises NotFound, Forbidden, Conflict, Invalid."""
     row = known(session, reservation_id)
     need(actor, "reservation.change", row)
     status = reservations.status_at(row, now)
@@ -97,6 +100,14 @@ def changeable(session: Any, actor: Actor, reservation_id: str, now: int, reason
             details={"status": status},
         )
     owned(actor, row, reason)
+    if version is not None and version != row.version:
+        raise Conflict(
+            say(
+                "version: the booking was changed meanwhile (it is at version %(version)s); look at it again",
+                version=row.version,
+            ),
+            details={"version": row.version},
+        )
     return row
 
 
