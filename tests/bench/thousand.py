@@ -250,11 +250,15 @@ class Agents:
 
     def all_beyond(self, epoch: int, seconds: float) -> float:
         """When the last of all had a plan of a later epoch than this one."""
-        until(lambda: (self.lines(), self._oldest() > epoch)[1], seconds, f"all have a plan beyond epoch {epoch}", 0.1)
-        return max(line.at for line in self.plans.values())
-
-    def _oldest(self) -> int:
-        return min(line.epoch for line in self.plans.values()) if len(self.plans) == AGENTS else 0
+        deadline = time.monotonic() + seconds
+        while True:
+            self.lines()
+            there = [line.at for line in self.plans.values() if line.epoch > epoch]
+            if len(there) == AGENTS:
+                return max(there)
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{AGENTS - len(there)} agents have no plan beyond epoch {epoch} after {seconds} s")
+            time.sleep(0.1)
 
 
 def cpu(process: psutil.Process) -> float:
