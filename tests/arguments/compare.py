@@ -10,6 +10,7 @@ from typing import Any
 from agent.engines import get
 from agent.engines.base import Place, unique_name
 from tests.arguments.lists import Drawn
+from tests.arguments.model_parser import ModelParser
 from tests.arguments.service import RealParser
 
 PLACES = {
@@ -36,8 +37,8 @@ class Outcome:
             self.failures.append(f"{problem}: {drawn.name!r} {list(drawn.args)}")
 
 
-def compare(engine: str, parser: RealParser, lists: Iterable[Drawn]) -> Outcome:
-    """Every list through our stripping and then through the real parser."""
+def compare(engine: str, parser: RealParser | ModelParser, lists: Iterable[Drawn]) -> Outcome:
+    """Every list through our stripping and then through the parser."""
     outcome = Outcome()
     for drawn in lists:
         names = (drawn.name, unique_name(drawn.name, "1"))

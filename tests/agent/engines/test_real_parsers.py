@@ -1,7 +1,7 @@
 """Our stripping beside the engines' own parsers: whatever a preset says, they end with our model, name and address.
 
 vLLM's and SGLang's run where `make engine-parsers` put them, llama-server from PATH or PyPI. `make test-arguments` does
-the same with 20,000 lists an engine.
+the same with 20,000 lists an engine. Everywhere, vLLM's and SGLang's option lists are read by Python's argparse.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from controller.cli.demo_parts import LlamaServer
 from tests.arguments import llama
 from tests.arguments.compare import compare
 from tests.arguments.lists import Lists
+from tests.arguments.model_parser import ModelParser
 from tests.arguments.service import SGLANG, VLLM, RealParser, missing
 from tests.arguments.tables import BLOCKS, table
 
@@ -49,6 +50,15 @@ def test_lists_come_out_as_ours(parser: tuple[str, RealParser]) -> None:
     engine, real = parser
     lists = Lists(engine, real.options)
     outcome = compare(engine, real, (lists.draw(number) for number in range(LISTS)))
+    assert outcome.failures == []
+    assert outcome.counts["taken as ours"] > LISTS * 0.7, outcome.counts
+
+
+@pytest.mark.parametrize("engine", sorted(MODULES))
+def test_lists_come_out_as_ours_in_an_argparse_of_their_options(engine: str) -> None:
+    model = ModelParser(engine)
+    lists = Lists(engine, model.options)
+    outcome = compare(engine, model, (lists.draw(number) for number in range(LISTS)))
     assert outcome.failures == []
     assert outcome.counts["taken as ours"] > LISTS * 0.7, outcome.counts
 
