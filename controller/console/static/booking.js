@@ -4,20 +4,10 @@
   const S = window.slotserve, { $, $$, fill, now, clock, day, instant, next, span, moment, duration, toast, call, poll } = S;
   const dlg = $('#book-dialog');
   if (!dlg) return;
-  const T = name => dlg.dataset[`t${name}`] ?? S.T(name);
+  const { T, el, icon, option, note, camel, sentence, words, taken, refusal, why, out, ways, days, changed } = S.says;
   const form = $('form', dlg), f = form.elements, live = $('#d-live', dlg), submit = $('[data-submit]', dlg), head = $('#dlg-h', dlg), policy = $('[data-policy]', dlg), zone = S.zone;
   const wide = matchMedia('(min-width: 721px)'), admin = document.body.dataset.role === 'admin';
-  let lists = null, startNow = false, seq = 0, timer = 0, opener = null, editing = null, guests = [], refusedNow = false;
-
-  // ── small makers
-  const el = (tag, props = {}, ...inside) => { const x = Object.assign(document.createElement(tag), props); x.append(...inside.filter(Boolean)); return x; };
-  const icon = name => el('i', { className: `ic ic-${name}`, ariaHidden: 'true' });
-  const option = (value, text) => el('option', { value, textContent: text });
-  const note = (kind, name, strong, ...lines) => el('div', { className: `note note--${kind}` }, icon(name), el('div', {}, el('p', {}, el('b', { textContent: strong })), ...lines.filter(Boolean).map(line => typeof line === 'string' ? el('p', { textContent: line }) : line)));
-  const camel = code => String(code ?? '').split(/[_-]/).map(w => w.charAt(0).toUpperCase() + w.slice(1)).join('');
-  const sentence = text => text ? text.charAt(0).toUpperCase() + text.slice(1).replace(/\.$/, '') : '';
-  // a rule in the reader's language where its code is known here, else as the server says it
-  const words = p => T(`P${camel(p.code)}`) || sentence(p.message);
+  let lists = null, startNow = false, seq = 0, timer = 0, opener = null, editing = null, refusedNow = false;
 
   // ── what can be chosen
   const all = async path => { const items = []; for (let next = null, first = true; first || next; first = false) { const page = await call('GET', `${path}?limit=1000${next ? `&cursor=${encodeURIComponent(next)}` : ''}`); items.push(...page.items); next = page.next; } return items; };
@@ -46,27 +36,7 @@
     $('[data-for-reason]', dlg).hidden = !(kind === 'maintenance' && f.clear?.checked) && !(editing && !editing.mine);
   }
 
-  // ── people who may call as well
-  const box = $('.people', dlg), who = $('#d-w', dlg);
-  function showGuests() {
-    for (const x of $$('.person', box)) x.remove();
-    who.before(...guests.map(name => el('span', { className: 'person' }, document.createTextNode(name), el('button', { type: 'button', ariaLabel: fill(T('Remove'), { name }), onclick: () => { guests = guests.filter(g => g !== name); showGuests(); who.focus(); check(); } }, icon('x')))));
-  }
-  function addGuest() {
-    const name = who.value.trim().replace(/[,，;；]$/, '').trim();
-    if (!name) return false;
-    const known = lists?.people.find(p => p.name.toLowerCase() === name.toLowerCase());
-    if (!guests.includes(known?.name ?? name)) guests.push(known?.name ?? name);
-    who.value = '';
-    showGuests();
-    check();
-    return true;
-  }
-  who.addEventListener('keydown', e => {
-    if (['Enter', ',', '，', ';'].includes(e.key) && who.value.trim() && !e.isComposing) { e.preventDefault(); addGuest(); }
-    else if (e.key === 'Backspace' && !who.value && guests.length) { guests.pop(); showGuests(); check(); }
-  });
-  who.addEventListener('change', addGuest);
+  const guests = S.people(dlg, () => lists?.people ?? [], () => check());
 
   // ── the wish that the form stands for
   function wish() {
@@ -82,13 +52,13 @@
     if (kind === 'model') Object.assign(body, { model: f.model.value, preset: f.preset.value || null });
     if (kind === 'maintenance') Object.assign(body, { maintenance: true, clear_conflicts: f.clear.checked, ...(f.clear.checked ? { reason: f.reason.value } : {}) });
     if (f.note.value || editing) body.note = f.note.value;
-    if (kind !== 'maintenance' && (guests.length || editing)) body.participants = guests;
+    if (kind !== 'maintenance' && (guests.names().length || editing)) body.participants = guests.names();
     if (f.holder?.value && !editing && kind !== 'maintenance') body.holder = f.holder.value;
     if (f.repeat?.value && !editing) {
       const days = $$('[name=on]:checked', form).map(x => x.value);
       body.repeat = { every: f.repeat.value, zone, on_conflict: f.skip.checked ? 'skip' : 'refuse', ...(f.until.value ? { until: f.until.value } : { count: 4 }), ...(f.repeat.value === 'week' && days.length ? { days } : {}) };
     }
-    return { body, start: start.at, end: end.at, hint: start.twice || end.twice ? fill(T('Twice'), { zone }) : '' };
+    return { body, start: start.at, end: end.at, from: startNow ? now() : start.at, hint: start.twice || end.twice ? fill(T('Twice'), { zone }) : '' };
   }
   function put(start, end) {
     f.day.value = day(start);
@@ -101,42 +71,7 @@
   const announce = (w = wish()) => dispatchEvent(new CustomEvent('slotserve:draft', { detail: dlg.open && w.body ? { channel: w.body.channel, start: startNow ? now() : w.start, end: w.end, id: editing?.id, refused: refusedNow } : null }));
 
   // ── what the server says of it
-  const taken = (list = []) => list.slice(0, 3).map(c => note('bad', 'oct', fill(T(c.maintenance ? 'TakenMaintenance' : c.holder ? 'Taken' : 'TakenByNobody'), { window: span(Date.parse(c.starts_at), Date.parse(c.ends_at)), holder: c.mine ? T('You') : c.holder, status: T(c.running ? 'Running' : camel(c.status)) })));
-  function refusal(err) {
-    const c = err.told?.conflicts?.[0];
-    if (c) return $('b', taken([c])[0]).textContent;
-    const p = err.told?.problems?.[0];
-    return p ? words(p) : sentence(err.message);
-  }
-  function why(s) {
-    return [s.online === false && T('Away'), f.kind.value === 'model' && (s.reload ? fill(T('Reload'), { time: duration(s.load_seconds) }) : T('NoReload')), s.exceeds_gpu_memory && T('Exceeds'), s.free_until ? fill(T('FreeUntil'), { time: moment(Date.parse(s.free_until)) }) : T('FreeOn')].filter(Boolean).join(' · ');
-  }
-  const out = (name, bold, told, act) => el('button', { type: 'button', className: 'out', onclick: act }, icon(name), el('span', {}, el('b', { textContent: bold }), el('span', { textContent: told })), icon('right'));
   const take = s => { startNow = false; if (s.channel) { f.channel.value = s.channel; choices(); } put(Date.parse(s.starts_at), Date.parse(s.ends_at)); check(); f.start.focus(); };
-  // three ways out: earlier or later here, shorter, another channel that fits
-  function ways(conflicts, suggestions, w) {
-    const channel = f.channel.value, found = [], at = s => Date.parse(s.starts_at);
-    const here = suggestions.filter(s => (s.channel ?? channel) === channel), there = suggestions.filter(s => (s.channel ?? channel) !== channel);
-    for (const s of here.slice(0, there.length ? 1 : 2)) found.push(out(at(s) < w.start ? 'early' : 'late', T(at(s) < w.start ? 'Earlier' : 'Later'), `${span(at(s), Date.parse(s.ends_at))} · ${why(s)}`, () => take({ ...s, channel })));
-    const shorter = gap(conflicts, w);
-    if (shorter) found.push(out('short', T('Shorter'), `${span(...shorter)} · ${fill(T('Less'), { time: duration((w.end - w.start - (shorter[1] - shorter[0])) / 1000) })}`, () => take({ channel, starts_at: new Date(shorter[0]).toISOString(), ends_at: new Date(shorter[1]).toISOString() })));
-    for (const s of there.slice(0, 3 - Math.min(found.length, 2))) found.push(out('swap', fill(T('Another'), { channel: s.channel }), `${span(at(s), Date.parse(s.ends_at))} · ${why(s)}`, () => take(s)));
-    return found.length ? [el('div', { className: 'outs' }, ...found)] : [];
-  }
-  // the longest piece of the wish that is free
-  function gap(conflicts, w) {
-    let edge = Math.max(w.start, startNow ? now() : w.start), best = null;
-    const busy = conflicts.map(c => [Date.parse(c.starts_at), Date.parse(c.ends_at)]).sort((a, b) => a[0] - b[0]);
-    for (const [s, e] of [...busy, [w.end, w.end]]) { if (s - edge >= 9e5 && (!best || s - edge > best[1] - best[0])) best = [edge, s]; edge = Math.max(edge, e); }
-    return best;
-  }
-  function days(told) { // each window of a repeated booking, and what becomes of it
-    if (!told.occurrences?.length) return null;
-    const bad = told.occurrences.filter(o => o.status === 'skipped' || o.status === 'refused').length;
-    const list = el('ul', { className: 'facts' }, ...told.occurrences.slice(0, 12).map(o => el('li', { className: o.status === 'refused' || o.status === 'skipped' ? 'bad' : '' }, icon({ approved: 'check', pending: 'sand', skipped: 'x', refused: 'oct' }[o.status] ?? 'dot'), el('span', { textContent: `${span(Date.parse(o.starts_at), Date.parse(o.ends_at))} · ${T(`O${camel(o.status)}`)}` }))));
-    if (told.occurrences.length > 12) list.append(el('li', {}, icon('dots'), el('span', { textContent: fill(T('MoreDays'), { count: told.occurrences.length - 12 }) })));
-    return el('details', { open: bad > 0 }, el('summary', { textContent: fill(T('Days'), { count: told.occurrences.length - bad }) }), list);
-  }
   function say(...boxes) { live.replaceChildren(...boxes.flat().filter(Boolean)); }
   function allow(yes) {
     refusedNow = !yes;
@@ -152,7 +87,7 @@
     allow(!problems.length);
     if (past) { say(el('div', { className: 'note note--bad' }, icon('clock'), el('div', {}, el('p', {}, el('b', { textContent: fill(T('PastAt'), { time: clock(w.start) }) })), el('div', { className: 'row' }, el('button', { type: 'button', className: 'btn btn--s', textContent: fill(T('StartNowAt'), { time: clock(now()) }), onclick: begin }))))); return; }
     if (problems.length) {
-      say(taken(t.conflicts), problems.filter(p => p.code !== 'overlap' || !t.conflicts?.length).map(p => note('bad', 'oct', words(p))), days(t), t.occurrences?.length ? null : ways(t.conflicts ?? [], t.suggestions ?? [], w));
+      say(taken(t.conflicts), problems.filter(p => p.code !== 'overlap' || !t.conflicts?.length).map(p => note('bad', 'oct', words(p))), days(t), t.occurrences?.length ? null : ways(t.conflicts ?? [], t.suggestions ?? [], w, take));
       return;
     }
     const ready = t.ready_at && w.body.kind === 'model' ? fill(T('ReadyAt'), { time: moment(Date.parse(t.ready_at)) }) : '';
@@ -184,7 +119,7 @@
     try {
       const { items } = await call('GET', `/slots?${q}`);
       if (mine !== seq) return;
-      say(items.length ? el('div', { className: 'outs', role: 'group', ariaLabel: T('Nearest') }, el('p', { className: 'hint', textContent: T('Nearest') }), ...items.map(s => out('clock', fill(T('FreeHere'), { channel: s.channel, window: span(Date.parse(s.starts_at), Date.parse(s.ends_at)) }), why(s), () => take(s)))) : note('warn', 'tri', T('NoFree')));
+      say(items.length ? el('div', { className: 'outs', role: 'group', ariaLabel: T('Nearest') }, el('p', { className: 'hint', textContent: T('Nearest') }), ...items.map(s => out('clock', fill(T('FreeHere'), { channel: s.channel, window: span(Date.parse(s.starts_at), Date.parse(s.ends_at)) }), why(s, w.body.kind), () => take(s)))) : note('warn', 'tri', T('NoFree')));
     } catch (err) { say(note('bad', 'oct', sentence(err.message))); }
   }
   function begin() {
@@ -195,12 +130,21 @@
     check();
   }
 
+  // somebody has changed it meanwhile: what they changed, and the choice between theirs and what stands here
+  async function stale() {
+    try {
+      const is = await call('GET', `/reservations/${encodeURIComponent(editing.id)}`), was = editing;
+      editing = is;
+      say(note('warn', 'swap', T('ChangedMeanwhile'), changed(was, is), el('div', { className: 'row' }, el('button', { type: 'button', className: 'btn btn--s', textContent: T('TakeTheirs'), onclick: () => edit(is.id, opener) }), el('span', { className: 's t2', textContent: T('OrSave') }))));
+      return true;
+    } catch { return false; }
+  }
+
   // ── opening and closing
   function reset(title) {
-    editing = null; guests = []; seq++; startNow = false;
+    editing = null; guests.set([]); seq++; startNow = false;
     form.reset();
     head.textContent = title;
-    showGuests();
     say();
     policy.replaceChildren();
     for (const x of [f.channel, f.day, f.start, ...form.querySelectorAll('[name=kind]')]) x.disabled = false;
@@ -243,8 +187,7 @@
       choices();
       f.model.value = b.model ?? ''; choices(); f.preset.value = b.preset ?? '';
       f.note.value = b.note ?? '';
-      guests = (b.participant_names ?? []).filter(Boolean);
-      showGuests();
+      guests.set((b.participant_names ?? []).filter(Boolean));
       const begun = Date.parse(b.starts_at) <= now(); // then only its end, its note and its people can be changed
       for (const x of [f.channel, f.day, f.start, ...form.querySelectorAll('[name=kind]')]) x.disabled = begun;
       for (const x of form.querySelectorAll('[name=kind]')) x.disabled = true;
@@ -293,7 +236,7 @@
   });
   form.addEventListener('submit', async e => {
     e.preventDefault();
-    if (who.value.trim()) addGuest();
+    guests.finish();
     const w = wish();
     if (!w.body) { say(note('bad', 'clock', w.problem || T('TimeMissing'))); f.start.focus(); return; }
     if (submit.getAttribute('aria-disabled') === 'true' && seq) { live.firstElementChild?.scrollIntoView({ block: 'nearest' }); return; }
@@ -306,18 +249,21 @@
         if (body.kind === 'exclusive' || editing.kind === 'exclusive') { delete body.model; delete body.preset; delete body.kind; }
         await call('PATCH', `/reservations/${encodeURIComponent(editing.id)}`, body);
         close();
+        dispatchEvent(new CustomEvent('slotserve:saved'));
         toast(T('Saved'));
         dispatchEvent(new CustomEvent('slotserve:changed'));
       } else {
         const made = await call('POST', '/reservations', w.body);
         close();
+        dispatchEvent(new CustomEvent('slotserve:saved'));
         toast(T(made.series ? 'BookedSeries' : made.status === 'pending' ? 'Asked' : 'Booked'), true, { text: T(made.kind === 'model' && made.status !== 'pending' ? 'HowTo' : 'ShowIt'), href: `/bookings/${made.id}` });
       }
       poll();
     } catch (err) {
       seq++;
+      if (editing && err.told?.error?.details?.version && await stale()) { submit.disabled = false; return; }
       allow(!err.told?.conflicts?.length);
-      say(err.told?.conflicts?.length ? taken(err.told.conflicts) : (err.told?.problems ?? [{ message: err.message }]).map(p => note('bad', 'oct', words(p))), ways(err.told?.conflicts ?? [], err.told?.suggestions ?? [], w));
+      say(err.told?.conflicts?.length ? taken(err.told.conflicts) : (err.told?.problems ?? [{ message: err.message }]).map(p => note('bad', 'oct', words(p))), ways(err.told?.conflicts ?? [], err.told?.suggestions ?? [], w, take));
       announce();
     }
     submit.disabled = false;

@@ -55,6 +55,14 @@
     hashes[name] = hash;
   }
 
+  // what one has chosen to see stays through a reload and the way back: it stands in the address
+  function keep(name, value) {
+    const at = new URL(location.href);
+    value ? at.searchParams.set(name, value) : at.searchParams.delete(name);
+    history.replaceState(history.state, '', at);
+  }
+  const kept = name => new URLSearchParams(location.search).get(name) ?? '';
+
   function filter() {
     const group = $('[data-filter][aria-pressed=true]')?.dataset.filter ?? '';
     for (const row of $$('.ch[data-groups]')) row.parentElement.hidden = group !== '' && !row.dataset.groups.split(' ').includes(group);
@@ -81,7 +89,8 @@
     try {
       const sent = Date.now();
       const answer = await fetch(body.dataset.live ?? '/live/shell', { headers: etag ? { 'If-None-Match': etag } : {}, cache: 'no-store', signal: AbortSignal.timeout(10000) });
-      if (answer.status === 401) { location.assign(`/login?next=${encodeURIComponent(location.pathname + location.search)}`); return; }
+      if (answer.status === 401) { window.slotserve.session?.ended(); throw new Error('signed out'); }
+      if (lost) await window.slotserve.session?.back();
       if (answer.status !== 304 && !answer.ok) throw new Error(answer.status);
       const told = Number(answer.headers.get('X-SlotServe-Now'));
       if (told) { offset = told - (sent + Date.now()) / 2; lastWord = told; }
@@ -128,6 +137,7 @@
   async function call(method, path, data) {
     const answer = await fetch(`/api/v1${path}`, { method, headers: { 'Content-Type': 'application/json', 'X-CSRF-Token': $('meta[name=csrf-token]').content }, body: data === undefined ? undefined : JSON.stringify(data) });
     const told = answer.status === 204 ? {} : await answer.json();
+    if (answer.status === 401) { window.slotserve.session?.ended(); throw Object.assign(new Error(T('SignedOut')), { told: {}, status: 401 }); }
     if (!answer.ok) throw Object.assign(new Error(told.error?.message ?? answer.status), { told, status: answer.status });
     return told;
   }
@@ -160,7 +170,7 @@
   addEventListener('click', e => { if (e.target.closest?.('[data-sure-no]')) $('#sure').close(''); });
 
   async function act(button) {
-    const { do: what, id, channel, minutes, to, version } = button.dataset, why = 'why' in button.dataset, series = 'series' in button.dataset;
+    const { do: what, id, channel, minutes, to, version, was } = button.dataset, why = 'why' in button.dataset, series = 'series' in button.dataset;
     let more = {};
     if (what === 'end' || why || series) {
       more = await sure(why ? T('SureWhy') : series ? T('SureSeries') : T('SureEnd'), button.textContent.trim(), { why, series });
@@ -168,12 +178,16 @@
     }
     button.disabled = true;
     try {
-      if (what === 'retry') { await call('POST', `/channels/${channel.split('/').map(encodeURIComponent).join('/')}/retry`, {}); toast(T('Retrying')); }
+      if (what === 'again') {
+        const made = await window.slotserve.undo.again(await call('GET', `/reservations/${encodeURIComponent(id)}`));
+        if (made) location.assign(`/bookings/${encodeURIComponent(made.id)}`);
+      } else if (what === 'retry') { await call('POST', `/channels/${channel.split('/').map(encodeURIComponent).join('/')}/retry`, {}); toast(T('Retrying')); }
       else {
         const wish = what === 'extend' ? to ? { ends_at: new Date(Number(to)).toISOString(), ...(version ? { version: Number(version) } : {}) } : { minutes: Number(minutes) } : {};
         const told = await call('POST', `/reservations/${encodeURIComponent(id)}/${what}`, { ...wish, ...more });
-        if (what === 'extend') toast(fill(T('Extended'), { time: window.slotserve.moment(Date.parse(told.ends_at)) }));
-        else toast(T(what === 'end' ? 'Ended' : 'Cancelled'));
+        const { undo, moment } = window.slotserve, back = act => ({ text: T('Undo'), act });
+        if (what === 'extend') toast(fill(T('Extended'), { time: moment(Date.parse(told.ends_at)) }), true, was ? back(() => undo.shorter(told, Number(was))) : null);
+        else toast(T(what === 'end' ? 'Ended' : 'Cancelled'), true, told.status === 'cancelled' && !series ? back(() => undo.again(told)) : null);
       }
     } catch (err) { toast(fill(T('Failed'), { why: window.slotserve.booking?.refusal(err) ?? err.message }), false); }
     button.disabled = false;
@@ -184,7 +198,7 @@
     const b = e.target.closest?.('button');
     if (!b) return;
     if (b.dataset.do) act(b);
-    else if ('filter' in b.dataset) { $$('[data-filter]').forEach(x => x.setAttribute('aria-pressed', x === b)); filter(); }
+    else if ('filter' in b.dataset) { $$('[data-filter]').forEach(x => x.setAttribute('aria-pressed', x === b)); keep('show', b.dataset.filter); filter(); }
     else if ('copy' in b.dataset) copy(b);
     else if (b.closest('[data-toast]') && !b.dataset.more) $('[data-toast]').hidden = true;
   });
@@ -195,7 +209,8 @@
     for (const m of $$('details.menu[open]')) { m.open = false; $('summary', m).focus(); }
   });
   document.addEventListener('visibilitychange', () => { if (!document.hidden) poll(); });
-  Object.assign(window.slotserve, { $, $$, T, fill, now, duration, toast, call, poll, hold, sure });
+  Object.assign(window.slotserve, { $, $$, T, fill, now, duration, toast, call, poll, hold, sure, keep, kept });
+  if ($(`[data-filter="${CSS.escape(kept('show'))}"]`)) { $$('[data-filter]').forEach(x => x.setAttribute('aria-pressed', x.dataset.filter === kept('show'))); filter(); }
   setInterval(tick, 1000);
   tick();
   if (body.dataset.me) timer = setTimeout(poll, 'more' in body.dataset ? 0 : EVERY); // rows that the page has left out come at once

@@ -4,7 +4,7 @@
 //   data-confirm="…"          asked first             data-done="…" said after    data-then="reload|goto:/path|none"
 // A refusal is shown at the field it names, else in the form's [data-said]; nothing is ever only in a toast.
 (() => {
-  const { $, $$, T, fill, toast, call, instant } = window.slotserve;
+  const { $, $$, T, fill, toast, call, instant, keep, kept } = window.slotserve;
   function value(field) {
     const kind = field.dataset.kind ?? (field.type === 'number' ? 'number' : field.type === 'checkbox' ? 'bool' : field.type === 'datetime-local' ? 'instant' : 'text');
     if (kind === 'bool') return field.checked;
@@ -92,10 +92,11 @@
   function then(el, told) {
     const what = el.dataset.then ?? 'reload', done = el.dataset.done;
     const fresh = new CustomEvent('slotserve:done', { bubbles: true, cancelable: true, detail: told });
-    if (!el.dispatchEvent(fresh)) return;
+    if (!el.dispatchEvent(fresh)) return false;
     if (done) { if (what === 'none') toast(done); else try { sessionStorage.setItem('toast', done); } catch { /* it is only said once less */ } }
     if (what === 'reload') location.reload();
     else if (what.startsWith('goto:')) location.assign(what.slice(5).replace(/\{(\w+)\}/g, (_, k) => encodeURIComponent(told[k] ?? '')));
+    return what !== 'none';
   }
 
   async function run(el, data, form) {
@@ -105,7 +106,7 @@
     if (button) button.disabled = true;
     if (form) clear(form);
     try {
-      then(el, await call(method, path, data));
+      if (then(el, await call(method, path, data))) return; // the page goes: no second click acts
     } catch (err) {
       if (form) refuse(form, err); else show(el.closest('[data-row]')?.querySelector('[data-said]'), err.message);
     }
@@ -153,12 +154,14 @@
     const q = e.target.closest?.('[data-filter-rows]');
     if (!q) return;
     const wanted = q.value.trim().toLowerCase();
+    keep('q', q.value.trim());
     let shown = 0;
     for (const row of $$(`${q.dataset.filterRows} [data-row]`)) { row.hidden = wanted !== '' && !row.textContent.toLowerCase().includes(wanted); shown += !row.hidden; }
     const none = $(`${q.dataset.filterRows} [data-none]`);
     if (none) none.hidden = shown > 0;
   });
 
+  for (const q of $$('[data-filter-rows]')) if (kept('q')) { q.value = kept('q'); q.dispatchEvent(new Event('input', { bubbles: true })); }
   try { const said = sessionStorage.getItem('toast'); if (said) { sessionStorage.removeItem('toast'); toast(said); } } catch { /* no storage, no toast */ }
   Object.assign(window.slotserve, { sure, formBody: body, showIn: show, clearForm: clear, refuse });
 })();

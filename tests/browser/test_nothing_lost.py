@@ -1,0 +1,141 @@
+"""What a person did by mistake, or had typed, is not lost: undo, a session that ends meanwhile, a booking that somebody else
+has changed, filters through a reload, and clicks that come twice."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from controller.store.tables import Reservation, WebSession
+from tests.browser.test_booking import Timeline, booked
+from tests.browser.visits import CHROMIUM, WIDE
+from tests.console_scene import PASSWORD, Scene, at
+
+sync_api = pytest.importorskip("playwright.sync_api", reason="playwright (PyPI) is not installed")
+expect = sync_api.expect
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.slow,
+    pytest.mark.skipif(not CHROMIUM.exists(), reason=f"chromium is not installed ({CHROMIUM})"),
+]
+C7 = "gpu-a01/c7"
+
+
+def own(world: Scene) -> str:
+    """A booking of lin's this evening, with a note and a participant."""
+    with world.store.write() as db:
+        row = db.query(Reservation).filter_by(holder_id=world.ids["lin"], status="pending").one()
+        row.status, row.starts_at, row.ends_at = "approved", at("20:00"), at("22:00")
+        row.channel_id, row.kind, row.model, row.preset = world.ids[C7], "model", "Qwen3-32B-Q4_K_M", None
+        row.note, row.participants = "evaluation", [world.ids["maya"]]
+        return str(row.id)
+
+
+def test_a_cancelled_booking_comes_back_as_it_was(world: Scene, visit: Any) -> None:
+    booking = own(world)
+    here = visit(WIDE)
+    page, toast = here.sign_in("lin", PASSWORD, "/bookings"), here.page.locator("[data-toast]")
+    page.locator(f'[data-do=cancel][data-id="{booking}"]').click()
+    expect(toast).to_contain_text("Cancelled")
+    assert booked(world, C7, "lin") == []
+    toast.get_by_role("button", name="Undo").click()
+    expect(toast).to_contain_text("Booked")
+    assert booked(world, C7, "lin") == [(at("20:00"), at("22:00"))]
+    with world.store.read() as db:
+        again = db.query(Reservation).filter_by(note="evaluation", status="approved").one()
+        assert again.participants == [world.ids["maya"]]
+    with world.store.write() as db:
+        db.get(Reservation, again.id).status = "cancelled"
+    page.goto(f"{here.url}/bookings/{again.id}")
+    page.get_by_role("button", name="Book it again").click()
+    page.wait_for_url(lambda url: "/bookings/" in url and str(again.id) not in url)
+    assert booked(world, C7, "lin") == [(at("20:00"), at("22:00"))]
+    assert here.complaints == []
+
+
+def test_an_extension_is_taken_back(world: Scene, visit: Any) -> None:
+    booking = own(world)
+    here = visit(WIDE)
+    page, toast = here.sign_in("lin", PASSWORD, "/bookings"), here.page.locator("[data-toast]")
+    row = page.locator("article", has_text="20:00")
+    row.locator("summary").click()
+    row.locator(f'[data-do=extend][data-id="{booking}"]').first.click()
+    expect(toast).to_contain_text("Extended to 22:30")
+    toast.get_by_role("button", name="Undo").click()
+    expect(toast).to_contain_text("Undone")
+    assert booked(world, C7, "lin") == [(at("20:00"), at("22:00"))]
+
+
+def test_what_was_typed_outlives_the_session(world: Scene, visit: Any) -> None:
+    tl = Timeline(visit(WIDE))
+    page = tl.page
+    tl.drag(tl.point(C7, "17:00"), tl.point(C7, "19:30"))
+    expect(page.locator("#d-live")).to_contain_text("Free.")
+    page.fill("#d-n", "a long thought")
+    with world.store.write() as db:
+        db.query(WebSession).delete()
+    page.click("#book-dialog [data-submit]")
+    expect(page.locator("#d-live")).to_contain_text("Your session has ended")
+    expect(page.locator("[data-signed-out]")).to_be_visible()
+    with page.context.expect_page() as opened:
+        page.click("[data-signed-out] a")
+    other = opened.value
+    other.fill("#l-name", "lin")
+    other.fill("#l-password", PASSWORD)
+    other.press("#l-password", "Enter")
+    other.wait_for_url(tl.here.url + "/")
+    other.close()
+    page.bring_to_front()
+    expect(page.locator("[data-signed-out]")).to_be_hidden()
+    expect(page.locator("#d-n")).to_have_value("a long thought")
+    page.click("#book-dialog [data-submit]")
+    expect(page.locator("[data-toast]")).to_contain_text("Booked")
+    assert booked(world, C7, "lin") == [(at("17:00"), at("19:30"))]
+
+
+def test_a_booking_that_somebody_changed_meanwhile_says_what_is_different(world: Scene, visit: Any) -> None:
+    booking = own(world)
+    here = visit(WIDE)
+    page, dialog = here.sign_in("lin", PASSWORD, "/bookings"), here.page.locator("#book-dialog")
+    page.locator("article", has_text="20:00").get_by_role("button", name="Change").click()
+    expect(page.locator("#d-live")).to_contain_text("Free.")
+    page.fill("#d-n", "mine")
+    with world.store.write() as db:
+        row = db.get(Reservation, booking)
+        row.version, row.ends_at = row.version + 1, at("23:00")
+    dialog.locator("[data-submit]").click()
+    expect(page.locator("#d-live")).to_contain_text("Somebody has changed this booking meanwhile")
+    expect(page.locator("#d-live")).to_contain_text("When 20:00–22:00 → 20:00–23:00")
+    page.get_by_role("button", name="Show it as it is now").click()
+    expect(page.locator("#d-e")).to_have_value("23:00")
+    expect(page.locator("#d-n")).to_have_value("evaluation")
+    page.fill("#d-n", "mine")
+    expect(page.locator("#d-live")).to_contain_text("Free.")
+    dialog.locator("[data-submit]").click()
+    expect(page.locator("[data-toast]")).to_contain_text("Saved")
+    with world.store.read() as db:
+        row = db.get(Reservation, booking)
+        assert (row.note, row.ends_at) == ("mine", at("23:00"))
+
+
+def test_filters_stay_through_a_reload_and_two_clicks_act_once(world: Scene, visit: Any) -> None:
+    here = visit(WIDE)
+    page = here.sign_in("lin", PASSWORD)
+    page.click('[data-filter="attention"]')
+    rows = page.locator(".node li:not([hidden]) > .ch")
+    few = rows.count()
+    assert few < page.locator(".ch").count()
+    page.reload()
+    expect(page.locator('[data-filter="attention"]')).to_have_attribute("aria-pressed", "true")
+    expect(rows).to_have_count(few)
+    page.goto(here.url + "/timeline")
+    page.go_back()
+    expect(rows).to_have_count(few)
+    page.goto(here.url + "/#book=gpu-a01/c7&at=2026-11-19T09:00:00Z")
+    page.reload()  # the same page: only the part after # is another
+    expect(page.locator("#d-live")).to_contain_text("Free.")
+    page.dblclick("#book-dialog [data-submit]")
+    expect(page.locator("[data-toast]")).to_contain_text("Booked")
+    assert len(booked(world, C7, "lin")) == 1
+    assert here.complaints == []
