@@ -7,6 +7,7 @@ from pathlib import Path
 
 from babel.messages.extract import extract_from_file
 
+from agent.engines import environment, llamacpp, prefixed, sglang, vllm
 from controller.settings import Settings
 
 CONTROLLER = Path(__file__).parents[1] / "controller"
@@ -27,8 +28,17 @@ def texts() -> set[str | tuple[str, str]]:
         found.update(
             m[1] for m in extract_from_file("jinja2.ext:babel_extract", path, KEYWORDS, options=options) if m[1]
         )
+    found |= engines()
     found.update(field.description for field in Settings.model_fields.values() if field.description)
     return {m if isinstance(m, str) else (m[0], m[1]) for m in found if isinstance(m, (str, tuple))}
+
+
+def engines() -> set[str]:
+    """Why an engine's argument or variable is dropped."""
+    tables = [table.values() for table in (llamacpp.OWNED, vllm.OWNED, sglang.OWNED)]
+    reasons = [why for _, why in (*environment.OWNED, *environment.OWNED_IN_PRESETS)]
+    own = (prefixed.STRAY, prefixed.NO_VALUE_FOLLOWS, prefixed.NOT_PASSABLE, prefixed.DOTTED_VALUE)
+    return {*(why for table in tables for why in table), *reasons, *own}
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from agent.engines.base import ArgumentError, Place, Prepared, tokenise
 from controller.api.preset_bodies import PresetCheck
 from controller.api.route import Call
 from controller.errors import Forbidden, Invalid
-from controller.said import say
+from controller.said import Said, say
 from controller.store import channels, models
 
 PROGRAMS = {"llama.cpp": ("llama-server",), "vllm": ("vllm",), "sglang": ("sglang",)}
@@ -122,4 +122,4 @@ def checked_env(env: dict[str, str]) -> dict[str, str]:
 
 
 def dropped(prepared: Prepared) -> list[dict[str, str]]:
-    return [{"argument": d.argument, "why": d.why} for d in prepared.dropped]
+    return [{"argument": d.argument, "why": Said(d.why, {})} for d in prepared.dropped]
