@@ -31,6 +31,11 @@ class Overview:
     def rows(self) -> list[Row]:
         return [row for node in self.nodes for row in node.rows]
 
+    @property
+    def has_default(self) -> bool:
+        """Whether any channel runs something while nobody has booked it."""
+        return any(c.default[0] for node in self.nodes for c in node.facts.channels)
+
     def count(self, group: str) -> int:
         return sum(group in row.groups.split() for row in self.rows)
 
