@@ -202,7 +202,11 @@ def _nodes(s: Scene) -> None:
         "lab-3090",
         skew=4.2,
         g0=LiveChannel("off"),
-        g1=LiveChannel("blocked", detail="GPU 1 is held by somebody else's process: python3, pid 48213, 18.4 GB"),
+        g1=LiveChannel(
+            "blocked",
+            detail="the GPU is held by somebody else's process: python3 (pid 48213, user wei, 18.4 GB on GPU 1); "
+            "the model starts as soon as it is gone",
+        ),
     )
     _say(s, "edge-t4", online=False, g0=LiveChannel(running="e", running_model="Qwen3-4B-Instruct-Q8_0", **ready))
 

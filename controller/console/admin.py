@@ -73,7 +73,7 @@ def register(app: Flask, ctx: Context) -> None:
             "notifications",
             messages=ask(ctx, actor, notices_api.messages, wanted)["items"],
             state=state if state in STATES else "",
-            problems=trouble.sentences(ask(ctx, actor, notices_api.delivery)),
+            problems=trouble.summed(ask(ctx, actor, notices_api.delivery)),
             mail=bool(ctx.settings.smtp_host),
             **shared_targets(ctx, actor),
         )

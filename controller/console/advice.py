@@ -103,6 +103,8 @@ def spoken(reason: str, cause: str) -> Markup:
             values = {name: _option(value) for name, value in zip("abc", groups, strict=False)}
             return Markup(escape(_(words) % values))
     rest = show.beyond(reason, cause)
+    if not cause:
+        rest = rest[:1].upper() + rest[1:]
     return Markup('<span lang="en">{}</span>').format(rest) if rest else Markup("")
 
 

@@ -34,6 +34,7 @@ class Request:
     mine: bool
     soon: bool
     hours: float
+    limit: float | None
     away: list[tuple[str, int, int]]
 
     @property
@@ -89,6 +90,7 @@ def waiting(ctx: Context, actor: Actor, now: int) -> list[Request]:
     shapes = asking.everything(ctx, actor, api.list_reservations, Listing, most=500, status="pending")
     if len(shapes) == 1:  # a list of one carries no `request`
         shapes = [asking.ask(ctx, actor, api.one_reservation, id=shapes[0]["id"])]
+    limits = _limits(ctx, {b["channel"] for b in shapes if b["channel"]})
     found = []
     for b in shapes:
         if "request" not in b:
@@ -97,8 +99,16 @@ def waiting(ctx: Context, actor: Actor, now: int) -> list[Request]:
         away = [(w["who"] or "", parse(w["starts_at"]), parse(w["ends_at"])) for w in b["request"]["turned_away"]]
         asked = parse(b["request"]["since"])
         hours = (end - start) / 3_600_000
-        found.append(Request(b, start, end, asked, b["mine"], start - now < SOON_MS, hours, away))
+        limit = limits.get(b["channel"])
+        found.append(Request(b, start, end, asked, b["mine"], start - now < SOON_MS, hours, limit, away))
     return found
+
+
+def _limits(ctx: Context, names: set[str]) -> dict[str, float | None]:
+    """The hours a week that one person may hold of each of these channels."""
+    with ctx.store.read() as db:
+        rows = {name: channels.find(db, *name.split("/", 1)) for name in names}
+        return {name: row[0].policy.get("max_hours_week") for name, row in rows.items() if row is not None}
 
 
 def decided(ctx: Context, actor: Actor, now: int) -> list[Decided]:

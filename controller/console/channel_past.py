@@ -43,6 +43,7 @@ class Past:
     totals: dict[str, float]
     lanes: list[Lane]
     requests: int
+    most: int  # of them in one of the chart's stretches
     line: tuple[str, str]
     everybody: bool
     ticks: list[tuple[float, str]]  # per cent, label
@@ -78,6 +79,7 @@ def read(
         strip.totals(found),
         [lane for r in booked if (lane := _lane(ctx, actor, r, names, start, end))],
         sum(counts),
+        max(counts),
         strip.line(counts),
         everybody,
         _ticks(start, end, zone),
@@ -91,7 +93,7 @@ def _ticks(start: int, end: int, zone: tzinfo) -> list[tuple[float, str]]:
     labels = []
     for at in found[:-1]:
         local = show.moment(at, zone)
-        text = show.day_name(local) if local.hour == local.minute == 0 else local.strftime("%H:%M")
+        text = show.date(local) if local.hour == local.minute == 0 else local.strftime("%H:%M")
         labels.append((round(100 * (at - start) / (end - start), 2), text))
     return labels
 

@@ -89,9 +89,11 @@ def _words(ctx: Context) -> dict[str, Any]:
             "zone_name": zone.key,
             "now": now,
             "language_tag": language.language_tag(),
+            "gap": "" if language.language_tag().startswith("zh") else " ",  # between two sentences
             "other_language": "en" if str(get_locale()) == "zh_Hans" else "zh_Hans",
             "t": lambda at, seconds=False: show.time_tag(at, now, zone, seconds),
             "window": lambda start, end: show.window(start, end, now, zone),
+            "until": lambda start, end: show.until(start, end, now, zone),
             "tick": lambda form, at: show.countdown(form, at, now),
         }
     return found

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import shlex
 from datetime import UTC, datetime, timedelta, tzinfo
 
-from flask_babel import format_datetime
+from flask_babel import format_datetime, get_locale
 from flask_babel import gettext as _
 from markupsafe import Markup, escape
 
@@ -42,49 +43,59 @@ def clock(instant: int, now: int, zone: tzinfo, seconds: bool = False) -> str:
     text = local.strftime("%H:%M:%S" if seconds else "%H:%M")
     if local.date() == today:
         return text
-    # Babel converts to the request's zone by itself; the local date is passed as if it were UTC's.
     near = 0 < (local.date() - today).days < 7
-    day = format_datetime(local.replace(tzinfo=None), "EEE" if near else "d MMM", rebase=False)
-    return f"{day} {text}"
+    return f"{date(local, 'EEE' if near else 'd MMM')} {text}"
 
 
-def day_name(local: datetime) -> str:
-    """Thu 19: a day as an axis names it."""
-    return format_datetime(local.replace(tzinfo=None), "EEE d", rebase=False)
+_CHINESE = {"d MMM": "M月d日", "EEE d": "d日 EEE", "EEE d MMM": "M月d日 EEE", "EEE d MMM y": "y年M月d日 EEE"}
+
+
+def date(local: datetime, form: str = "EEE d") -> str:
+    """A day, its parts in the order of the reader's language: Thu 19, as an axis names it, or another form."""
+    chinese = str(get_locale() or "").startswith("zh")
+    # Babel converts to the request's zone by itself; the local date is passed as if it were UTC's.
+    return str(format_datetime(local.replace(tzinfo=None), _CHINESE.get(form, form) if chinese else form, rebase=False))
 
 
 def window(start: int, end: int, now: int, zone: tzinfo) -> Markup:
-    """16:00–18:00; 24:00 for an end at midnight; the end's day only where it is another."""
+    """16:00–18:00, or with a day: Fri 16:00–18:00, 19:00 – Fri 07:00."""
+    return time_tag(start, now, zone) + until(start, end, now, zone)
+
+
+def until(start: int, end: int, now: int, zone: tzinfo) -> Markup:
+    """A window's second half: –18:00; –24:00 for an end at midnight; – Fri 07:00, the day only where it is another."""
     first, last = moment(start, zone), moment(end, zone)
     midnight = last.hour == last.minute == last.second == 0 and last.date() == first.date() + timedelta(days=1)
-    if midnight or last.date() == first.date():
-        text = "24:00" if midnight else last.strftime("%H:%M")
-        end_tag = Markup('<time datetime="{}" title="{}">{}</time>').format(
-            moment(end).strftime("%Y-%m-%dT%H:%M:%SZ"), moment(end).strftime("%H:%M UTC"), text
-        )
-    else:
-        end_tag = time_tag(end, now, zone)
-    return time_tag(start, now, zone) + "–" + end_tag
+    if not midnight and last.date() != first.date():
+        return Markup(" – ") + time_tag(end, now, zone)
+    utc = moment(end)
+    return Markup('–<time datetime="{}" title="{}">{}</time>').format(
+        utc.strftime("%Y-%m-%dT%H:%M:%SZ"), utc.strftime("%H:%M UTC"), "24:00" if midnight else last.strftime("%H:%M")
+    )
 
 
 def duration(seconds: float) -> str:
-    """84 s, 4 min 34 s, 12 min, 1 h 32 min, 2 d 3 h. The browser's script has the same rule."""
+    """84 s, 4 min 34 s, 12 min, 1 h 32 min, 2 d 3 h; a second part of nothing is left out. The browser's script has the
+    same rule."""
     whole = max(0, int(seconds))
+    minutes, hours, days = whole // 60, whole // 3600, whole // 86400
     if whole < 120:
         return _("%(s)s s", s=whole)
-    minutes, hours = whole // 60, whole // 3600
-    if minutes < 10:
+    if minutes < 10 and whole % 60:
         return _("%(m)s min %(s)s s", m=minutes, s=whole % 60)
     if minutes < 60:
         return _("%(m)s min", m=minutes)
     if hours < 48:
-        return _("%(h)s h %(m)s min", h=hours, m=minutes % 60)
-    return _("%(d)s d %(h)s h", d=hours // 24, h=hours % 24)
+        return _("%(h)s h %(m)s min", h=hours, m=minutes % 60) if minutes % 60 else _("%(h)s h", h=hours)
+    return _("%(d)s d %(h)s h", d=days, h=hours % 24) if hours % 24 else _("%(d)s d", d=days)
 
 
 def countdown(form: str, instant: int, now: int) -> Markup:
-    """A duration that the browser goes on counting: `form` is "in", "left" or "since"."""
+    """A duration that the browser goes on counting: `form` is "in", "left" or "since". What is still to come is told in
+    whole minutes from ten on, begun ones as whole: 17 min until the end, not 16."""
     seconds = (now - instant if form == "since" else instant - now) / 1000
+    if form != "since" and seconds > 600:
+        seconds = math.ceil(seconds / 60) * 60
     text = {
         "in": lambda d: _("in %(time)s", time=d),
         "left": lambda d: _("%(time)s left", time=d),

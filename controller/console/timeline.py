@@ -17,7 +17,7 @@ from zoneinfo import ZoneInfo
 
 from flask import Flask, render_template, request
 from flask.typing import ResponseReturnValue
-from flask_babel import format_datetime, get_locale
+from flask_babel import get_locale
 
 from controller.console import asking, language, live, shell, show, timeline_data
 from controller.console.facts import ChannelFacts, NodeFacts
@@ -86,14 +86,14 @@ class Range:
         """Thu 19 – Fri 20 Nov 2026."""
         first, last = show.moment(self.start, self.zone), show.moment(self.end - 1, self.zone)
         if first.date() == last.date():
-            return str(format_datetime(first.replace(tzinfo=None), _form("EEE d MMM y"), rebase=False))
+            return show.date(first, "EEE d MMM y")
         same = (first.year, first.month) == (last.year, last.month)
         if language.language_tag().startswith("zh"):  # the year comes first
-            begin = format_datetime(first.replace(tzinfo=None), _form("EEE d MMM y"), rebase=False)
-            end = format_datetime(last.replace(tzinfo=None), _form("EEE d" if same else "EEE d MMM"), rebase=False)
+            begin = show.date(first, "EEE d MMM y")
+            end = show.date(last, "EEE d" if same else "EEE d MMM")
             return f"{begin} – {end}"
-        begin = format_datetime(first.replace(tzinfo=None), _form("EEE d" if same else "EEE d MMM"), rebase=False)
-        return f"{begin} – {format_datetime(last.replace(tzinfo=None), _form('EEE d MMM y'), rebase=False)}"
+        begin = show.date(first, "EEE d" if same else "EEE d MMM")
+        return f"{begin} – {show.date(last, 'EEE d MMM y')}"
 
     @property
     def offset(self) -> str:
@@ -238,7 +238,7 @@ def _day_chips(now: int, zone: ZoneInfo) -> list[tuple[str, str]]:
     """(from, words) of the next days, for phones; the first is today."""
     midnight = show.moment(now, zone).replace(hour=0, minute=0, second=0, microsecond=0, tzinfo=None)
     days = [midnight + timedelta(days=n) for n in range(8)]
-    return [(d.strftime("%Y-%m-%dT%H:%M"), format_datetime(d, _form("EEE d"), rebase=False)) for d in days]
+    return [(d.strftime("%Y-%m-%dT%H:%M"), show.date(d)) for d in days]
 
 
 def _said(text: str | None, zone: ZoneInfo, now: int) -> int | None:
@@ -269,15 +269,4 @@ def _on_the_hour(at: int, zone: tzinfo) -> int:
 
 
 def _day(at: int, zone: tzinfo) -> str:
-    return str(format_datetime(show.moment(at, zone).replace(tzinfo=None), _form("EEE d MMM"), rebase=False))
-
-
-def _form(pattern: str) -> str:
-    """The pattern in the order of the page's language."""
-    if language.language_tag().startswith("zh"):
-        return {
-            "EEE d": "d日 EEE",
-            "EEE d MMM": "M月d日 EEE",
-            "EEE d MMM y": "y年M月d日 EEE",
-        }[pattern]
-    return pattern
+    return show.date(show.moment(at, zone), "EEE d MMM")

@@ -41,7 +41,7 @@ class Sum:
 
 @dataclass(slots=True)
 class Bar:
-    """One stretch of time; heights are per cent of the highest."""
+    """One stretch of time; heights are per cent of the chart's."""
 
     at: int
     requests: int
@@ -69,6 +69,8 @@ class View:
     total: Sum
     bars: list[Bar]
     top: int
+    scale: int  # what the height of the chart stands for
+    bar_seconds: float
     by: dict[str, list[Sum]]
     channels: list[ChannelHours]
     holders: list[tuple[str, float, int]]  # name, hours booked, bookings
@@ -83,14 +85,23 @@ def build(ctx: Context, now: int, hours: str, user_id: str | None) -> View:
     start = end - length * HOUR
     with ctx.store.read() as db:
         rows = usage_store.totals(db, start, end, user_id, MOST, 0)
-        bars = _bars(db, start, width, count, user_id)
+        bars, scale = _bars(db, start, width, count, user_id)
         busy = _channels(db, start, min(end, now))
         holders, models = _booked(db, start, min(end, now), user_id)
     by = {key: _grouped(rows, key) for key in ("user", "model", "channel")}
     total = Sum("")
     for row in rows:
         _add(total, row)
-    return View(start, end, total, bars, max((b.requests for b in bars), default=0), by, busy, holders, models)
+    top = max((b.requests for b in bars), default=0)
+    return View(start, end, total, bars, top, scale, width / 1000, by, busy, holders, models)
+
+
+def _scale(top: int) -> int:
+    """The next even round figure from the highest bar on, so that half of it can be written at the axis: 56 -> 60."""
+    step = 10 ** max(0, len(str(top)) - 2)
+    return next(
+        s for f in (2, 4, 5, 6, 8, 10, 12, 15, 20, 30, 40, 50, 60, 80, 100) if (s := f * step) >= top and s % 2 == 0
+    )
 
 
 def _grouped(rows: Iterable[Any], key: str) -> list[Sum]:
@@ -109,7 +120,7 @@ def _add(total: Sum, row: Any) -> None:
     total.completion += row.completion_tokens or 0
 
 
-def _bars(db: Session, start: int, width: int, count: int, user_id: str | None) -> list[Bar]:
+def _bars(db: Session, start: int, width: int, count: int, user_id: str | None) -> tuple[list[Bar], int]:
     place = ((Usage.at - start) // width).label("place")
     tokens = func.coalesce(Usage.prompt_tokens, 0) + func.coalesce(Usage.completion_tokens, 0)
     query = (
@@ -123,10 +134,10 @@ def _bars(db: Session, start: int, width: int, count: int, user_id: str | None) 
     for at, requests, sum_of in db.execute(query):
         bar = bars[min(count - 1, int(at))]
         bar.requests, bar.tokens = requests, int(sum_of or 0)
-    top = max((b.requests for b in bars), default=0)
+    scale = _scale(max((b.requests for b in bars), default=0))
     for bar in bars:
-        bar.height = 100 * bar.requests / top if top else 0.0
-    return bars
+        bar.height = 100 * bar.requests / scale
+    return bars, scale
 
 
 def _channels(db: Session, start: int, end: int) -> list[ChannelHours]:

@@ -75,7 +75,7 @@ def register(app: Flask, ctx: Context) -> None:
 
 def _label(at: int, now: int, zone: Any, hours: str) -> str:
     local = show.moment(at, zone)
-    return local.strftime("%H:%M") if hours == "24h" else show.day_name(local)
+    return local.strftime("%H:%M") if hours == "24h" else show.date(local)
 
 
 def _csv(name: str, view: usage_data.View, head: list[str], rows: Iterable[list[Any]]) -> Response:

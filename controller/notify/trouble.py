@@ -39,12 +39,10 @@ def state(ctx: Context, now: int) -> dict[str, Any]:
     }
 
 
-def sentences(found: dict[str, Any]) -> list[str]:
-    """A line for each way that fails, whoever it is for."""
-    said: dict[tuple[str, str], int] = {}
+def summed(found: dict[str, Any]) -> list[tuple[str, str, int, str]]:
+    """(way, target, messages, error) of each way that fails; mail fails as a whole, whoever it is for (target "")."""
+    said: dict[tuple[str, str, str], int] = {}
     for problem in found["problems"]:
-        place = (problem["way"], problem["error"]) if problem["way"] == "email" else (
-            f"{problem['way']} {problem['to']}", problem["error"],
-        )  # fmt: skip
+        place = (problem["way"], "" if problem["way"] == "email" else str(problem["to"]), problem["error"])
         said[place] = said.get(place, 0) + problem["messages"]
-    return [f"messages by {way} do not get through ({count} of them): {error}" for (way, error), count in said.items()]
+    return [(way, to, count, error) for (way, to, error), count in said.items()]

@@ -10,11 +10,10 @@ from typing import Any
 
 import pytest
 
-from controller.store import links
-from controller.store.tables import Channel, Reservation
 from tests.browser.conftest import SCREENS
 from tests.browser.visits import CHROMIUM, PHONE, WIDE, Visitor, served
-from tests.console_scene import PASSWORD, Scene, at, scene
+from tests.console_scene import PASSWORD, Scene, scene
+from tests.console_week import lived_in
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright (PyPI) is not installed")
 pytestmark = [
@@ -69,51 +68,7 @@ OPEN = {
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Any:
     world: Scene = scene(tmp_path_factory.mktemp("scene"), max_booking_hours=8)
-    with world.store.write() as db:
-        db.get(Channel, world.ids["gpu-b01/g0"]).policy = {"approval": "always", "max_hours_week": 20}
-        mine = db.query(Reservation).filter_by(holder_id=world.ids["lin"], status="approved").one()
-        common = {
-            "channel_id": world.ids["gpu-b01/g2"],
-            "holder_id": world.ids["lin"],
-            "booked_by": world.ids["lin"],
-            "created_at": world.now,
-        }
-        card = Reservation(
-            kind="exclusive",
-            starts_at=at("18:00"),
-            ends_at=at("20:00"),
-            status="approved",
-            approved_at=world.now,
-            **common,
-        )
-        db.add(card)
-        db.add(
-            Reservation(
-                kind="exclusive",
-                starts_at=at("21:00"),
-                ends_at=at("23:00"),
-                status="approved",
-                approved_at=world.now,
-                maintenance=True,
-                note="Driver update",
-                **common,
-            )
-        )
-        for start, status in (("18 09:00", "ended_early"), ("18 14:00", "rejected")):
-            db.add(
-                Reservation(
-                    kind="model",
-                    model="Qwen3-32B-Q4_K_M",
-                    starts_at=at(start),
-                    ends_at=at(start) + 7_200_000,
-                    status=status,
-                    reason="a course that morning" if status == "rejected" else "",
-                    **common,
-                )
-            )
-        db.flush()
-        wall = links.create(db, world.ids["lin"], "wall", world.now)[1]
-        ids = {"booking": mine.id, "exclusive": card.id, "wall": wall}
+    ids = lived_in(world)
     with served(world.app) as url:
         yield world, url, ids
 

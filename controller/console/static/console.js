@@ -13,11 +13,13 @@
   const duration = seconds => {
     const s = Math.max(0, Math.floor(seconds)), m = Math.floor(s / 60), h = Math.floor(s / 3600);
     if (s < 120) return fill(T('S'), { s });
-    if (m < 10) return fill(T('Ms'), { m, s: s % 60 });
+    if (m < 10 && s % 60) return fill(T('Ms'), { m, s: s % 60 });
     if (m < 60) return fill(T('M'), { m });
-    if (h < 48) return fill(T('Hm'), { h, m: m % 60 });
-    return fill(T('Dh'), { d: Math.floor(h / 24), h: h % 24 });
+    if (h < 48) return fill(T(m % 60 ? 'Hm' : 'H'), { h, m: m % 60 });
+    return fill(T(h % 24 ? 'Dh' : 'D'), { d: Math.floor(h / 24), h: h % 24 });
   };
+  // what is still to come, in begun minutes from ten on
+  const ahead = ms => duration(ms > 6e5 ? Math.ceil(ms / 6e4) * 60 : ms / 1000);
   const say = (el, text) => { if (el && el.textContent !== text) el.textContent = text; };
 
   function tick() {
@@ -25,8 +27,8 @@
     const t = now();
     for (const el of $$('[data-tick]')) {
       const at = Number(el.dataset.at);
-      if (el.dataset.tick === 'in') say(el, fill(T('In'), { time: duration((at - t) / 1000) }));
-      else if (el.dataset.tick === 'left') say(el, fill(T('Left'), { time: duration((at - t) / 1000) }));
+      if (el.dataset.tick === 'in') say(el, fill(T('In'), { time: ahead(at - t) }));
+      else if (el.dataset.tick === 'left') say(el, fill(T('Left'), { time: ahead(at - t) }));
     }
     for (const box of $$('[data-progress]')) {
       const d = box.dataset, elapsed = Math.max(0, (t - Number(d.since)) / 1000), estimate = Number(d.seconds);

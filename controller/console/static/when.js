@@ -22,11 +22,11 @@
   }
   const next = date => new Date(Date.parse(`${date}T00:00Z`) + 864e5).toISOString().slice(0, 10);
   const today = () => day(Date.now() + offset);
-  // 16:00–18:00; the day where it is not today, 24:00 for an end at midnight
+  // 16:00–18:00, 19:00 – Fri 20 Nov 07:00; the day where it is not today, 24:00 for an end at midnight
   function span(from, to) {
     const first = day(from), last = day(to), midnight = clock(to) === '00:00' && last === next(first);
-    const end = midnight ? '24:00' : last === first ? clock(to) : `${named.format(to)} ${clock(to)}`;
-    return `${first === today() ? '' : `${named.format(from)} `}${clock(from)}–${end}`;
+    const end = midnight ? '–24:00' : last === first ? `–${clock(to)}` : ` – ${named.format(to)} ${clock(to)}`;
+    return `${first === today() ? '' : `${named.format(from)} `}${clock(from)}${end}`;
   }
   const moment_ = at => `${day(at) === today() ? '' : `${named.format(at)} `}${clock(at)}`;
   window.slotserve = { zone, clock, day, instant, next, span, moment: moment_, dayName: at => named.format(at) };

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.console import POLICY
+from controller.console import POLICY, usage_data
 from controller.fleet.logs import Launch, LogStore
 from controller.store import links
 from controller.store.tables import Audit, ChannelState, Load, Node, Preset, Usage
@@ -133,8 +133,8 @@ def test_the_channel_page_says_what_runs_and_why(past: Scene) -> None:
         "Lower -ngl or -c (now 65536).",
         "Ready, 21 h",
         "Default in place of a failed model,",
-        "No contact, 1 h 0 min",
-        "1 request",  # tomas' own
+        "No contact, 1 h",
+        "1 request, 1 at most in 20 min",  # tomas' own
         "Now gpt-oss-120b -MXFP4 Reserved by sofia until 17:30",
         "17:30 Qwen3-32B -FP8 default Default, open to all everybody",
         "http://gpu-a02:8710/channels/tp4-a/v1",
@@ -297,9 +297,16 @@ def test_usage_is_ones_own_unless_one_is_an_administrator(past: Scene) -> None:
     assert "Requests 2" in plain(past.client("maya").get("/usage?user=lin").text)
     everybody = plain(past.client("lin").get("/usage").text)
     assert "Requests 4 1 refused or failed" in everybody
-    assert "maya 2 0 20 10 4 s" in everybody
+    assert "maya 2 – 20 10 4 s" in everybody
     assert "Requests 1 1 refused" in plain(past.client("lin").get("/usage?user=tomas").text)
     assert "gpu-a02/tp4-a" in everybody
+
+
+@pytest.mark.parametrize(
+    ("top", "height"), [(0, 2), (1, 2), (3, 4), (9, 10), (56, 60), (99, 100), (101, 120), (5200, 6000), (98765, 100000)]
+)
+def test_the_charts_scale_is_a_round_figure(top: int, height: int) -> None:
+    assert usage_data._scale(top) == height
 
 
 def test_csv_is_for_the_same_eyes_and_no_formula(past: Scene) -> None:

@@ -44,7 +44,7 @@ def row(world: Scene, channel: str, who: str = "maya", language: str = "en") -> 
         ),
         (
             "gpu-a01/c6",
-            ["Reserved by lin until 16:00", "long-context", "Now lin, until 16:00", "1 h 31 min left"],
+            ["Reserved by lin until 16:00", "long-context", "Now lin, until 16:00", "1 h 32 min left"],
             ["lin 的预约，至 16:00"],
         ),
         (

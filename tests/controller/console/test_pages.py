@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import pytest
 
 from controller.console import POLICY
 from controller.console.language import TRANSLATIONS
 from controller.console.language import catalogue as whole_catalogue
-from controller.console.show import duration, model_name
+from controller.console.show import clock, countdown, date, duration, model_name, moment, window
 from controller.console.signed_in import safe_next
 from controller.throttle import Throttle
 from controller.words import PHASES
-from tests.console_scene import PASSWORD, Scene
+from tests.console_scene import NOW, PASSWORD, Scene, at
 from tests.translations import texts
 
 PAGES = (
@@ -240,8 +241,20 @@ def test_a_model_name_keeps_its_tail(name: str, head: str, tail: str) -> None:
 
 def test_durations(world: Scene) -> None:
     with world.app.test_request_context("/", headers={"Cookie": "language=en"}):
-        shown = [duration(s) for s in (-3, 84, 274, 720, 5520, 183600)]
-    assert shown == ["0 s", "84 s", "4 min 34 s", "12 min", "1 h 32 min", "2 d 3 h"]
+        shown = [duration(s) for s in (-3, 84, 180, 274, 720, 3600, 5520, 172800, 183600)]
+        left = [
+            countdown(form, 10**12, 10**12 - s * 1000) for form, s in (("left", 5516), ("in", 116), ("since", -716))
+        ]
+    assert shown == ["0 s", "84 s", "3 min", "4 min 34 s", "12 min", "1 h", "1 h 32 min", "2 d", "2 d 3 h"]
+    assert [str(x).partition(">")[2] for x in left] == ["1 h 32 min left</span>", "in 116 s</span>", "11 min</span>"]
+
+
+def test_days_are_in_the_order_of_the_language(world: Scene) -> None:
+    zone = ZoneInfo("Asia/Shanghai")
+    for language, wanted in (("en", ["18 Nov 17:02", "Thu 19"]), ("zh_Hans", ["11月18日 17:02", "19日 周四"])):
+        with world.app.test_request_context("/", headers={"Cookie": f"language={language}"}):
+            assert [clock(at("18 17:02"), NOW, zone), date(moment(NOW, zone))] == wanted
+            assert "19:00" in window(at("19:00"), at("20 07:00"), NOW, zone).partition(" – ")[0]
 
 
 class Logs:
