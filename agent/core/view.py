@@ -8,14 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal
 
 from agent.core import retry
 from agent.core.phases import Event, after
 from agent.core.retry import Failure
 from agent.core.types import Launch, Millis, Phase, Seconds, Step, Timing
-
-Job = Literal["close", "stop", "free", "look", "preflight", "start", "probe"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +44,7 @@ class Drain:
 
 @dataclass(frozen=True, slots=True)
 class ChannelView:
-    """All that decides about a channel. `busy`: the jobs that are under way now."""
+    """All that decides about a channel. `busy`: the jobs under way now, of close, stop, free, look, preflight, start, probe."""
 
     phase: Phase = "off"
     phase_since: Millis = 0

@@ -11,6 +11,7 @@ import logging
 import os
 import secrets
 from collections.abc import Callable
+from importlib.metadata import version
 from itertools import count
 from pathlib import Path
 from time import monotonic
@@ -35,7 +36,7 @@ from agent.gateway.table import Table
 from agent.gateway.usage import FIELDS, Usage
 
 log = logging.getLogger(__name__)
-VERSION = "0.1.0"
+VERSION = version("slotserve")
 BODY_LIMIT = 64 * 1024 * 1024
 TICK_SECONDS = 0.5  # expired keys, access log, usage
 SWEEP_SECONDS = 5.0  # idle connections, engines that say nothing

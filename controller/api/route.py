@@ -76,7 +76,6 @@ class Call:
     args: Mapping[str, str]
     _body: BaseModel | None = None
     _query: BaseModel | None = None
-    session_kind: str = "key"
 
     def body(self, model: type[Model]) -> Model:
         assert isinstance(self._body, model)
