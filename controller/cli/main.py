@@ -10,6 +10,7 @@ import importlib
 import click
 from click.shell_completion import CompletionItem
 
+from controller.cli import shells
 from controller.cli.app import App
 
 # command -> (module, attribute, help in one line)
@@ -50,6 +51,9 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "completion": ("complete", "completion", "Make Tab complete commands and names in your shell."),
     "openapi": ("server", "openapi", "Print the REST interface's description (OpenAPI 3.1)."),
 }
+
+
+shells.register()
 
 
 class Lazy(click.Group):

@@ -173,7 +173,7 @@ def test_what_the_shell_reads_is_printed(run: Run, shell: str) -> None:  # noqa:
 
 def test_a_shell_completes_commands() -> None:
     """The installed command itself, as bash calls it."""
-    words = {"_SLOTSERVE_COMPLETE": "bash_complete", "COMP_WORDS": "slotserve chann", "COMP_CWORD": "1"}
+    words = {"_SLOTSERVE_COMPLETE": "bash_complete", "COMP_LINE": "slotserve chann"}
     slotserve = str(Path(sys.executable).parent / "slotserve")
     done = subprocess.run(
         [slotserve], env={**os.environ, **words}, capture_output=True, text=True, timeout=60, check=True
