@@ -99,7 +99,10 @@ def _act(w: World, act: str, chance: random.Random) -> int | None:
     if act == "restore":
         return _restore(w, row.id)
     if act == "edit":
-        start, end = (text_of(NOW + at) for at in _window(chance))
+        window = _window(chance)
+        while (row.starts_at - NOW, row.ends_at - NOW) == window:  # it would be that already: nothing to write
+            window = _window(chance)
+        start, end = (text_of(NOW + at) for at in window)
         body |= {"starts_at": start, "ends_at": end, "version": row.version}
         return w.call("PATCH", path, body, "root").status_code
     if act == "extend":
