@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 
 from controller import shapes
 from controller.api.route import Call
-from controller.booking import act, bare_card, offers, refusals, requests, series, view
+from controller.booking import act, bare_card, calls, offers, refusals, requests, series, view
 from controller.booking.series import Occurrence
 from controller.said import say
 from controller.scheduling.policies import Policy, allowance, sentences
@@ -24,9 +24,12 @@ Hints = list[dict[str, str]]
 def whole(session: Session, call: Call, row: Reservation, hints: Hints | None = None) -> dict[str, Any]:
     """One booking with everything about it."""
     told = _outlook(session, call, row)
-    told["hints"] = [*(hints or []), *told.get("hints", [])]
+    called = calls.of(session, row, call.now) if call.may("reservation.details", row) else None
+    told["hints"] = [*(hints or []), *calls.hints(row, called, call.now), *told.get("hints", [])]
     shape = shaper(session, call, [row])(row)
     more: dict[str, Any] = {"offers": _offers(session, call, row) if shape["problem"] else []}
+    if called is not None:
+        more["calls"] = called
     if row.series_id:
         more["series"] = {"id": row.series_id, "rule": series.rule_of(session, row.series_id)}
     return {**shape, **told, **more}

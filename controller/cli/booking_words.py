@@ -107,6 +107,8 @@ def _say_more(item: dict[str, Any], app: App) -> None:
             click.echo(f"on it    {number}, {used['memory_used_bytes'] >> 20:,} MiB used")
         for p in card["processes"]:
             click.echo(f"process  {p['pid']} {p['user'] or ''} {p['command'] or ''}".rstrip())
+    if (calls := item.get("calls")) and calls["requests"]:
+        click.echo(f"calls    {calls['requests']:,}, the last {app.when(calls['last_at'])}")
     if request := item.get("request"):
         for text in request["over_limits"]:
             click.echo(f"beyond   {text}")

@@ -124,6 +124,11 @@ class Offer(Slot):
     """It would wait for an approver there"""
 
 
+class Calls(Shape):
+    requests: int
+    last_at: Time | None
+
+
 class BookingWhole(Booking):
     """A booking, and how it will begin."""
 
@@ -134,6 +139,8 @@ class BookingWhole(Booking):
     ready_at: Time | None
     exceeds_gpu_memory: bool
     bare_card: BareCard | None = None
+    calls: Calls | None = None
+    """Of its holder and participants in its time, once it has begun; for those who may see its details"""
     series: Repeated | None = None
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from sqlalchemy import select
 
-from controller.store.tables import Channel, Node, NodeModel, Reservation
+from controller.store.tables import Channel, Node, NodeModel, Usage
 from controller.times import text_of
 from tests.controller.api.conftest import DAY, HOUR, MIN, World, make
 from tests.parts import BOTH
@@ -27,6 +28,36 @@ def test_book_and_read_back(w: World) -> None:
     assert made["exceeds_gpu_memory"] is False
     assert w.get(f"/reservations/{made['id']}", "maya")["note"] == "a talk\nwith lines"
     assert [r["id"] for r in w.get("/reservations", "tom")["items"]] == [made["id"]]
+
+
+def test_an_idle_booking_is_seen_and_what_it_was_used_for(w: World) -> None:
+    made = w.book(0, 2 * HOUR, participants=["noor"])
+    path, begun = f"/reservations/{made['id']}", w.now
+
+    def codes() -> list[str]:
+        return [h["code"] for h in w.get(path, "maya")["hints"]]
+
+    w.now = begun + 14 * MIN
+    assert "not_called" not in codes()
+    w.now = begun + 40 * MIN
+    assert "not_called" in codes()
+    assert "40 minutes ago" in str(w.get(path, "root")["hints"])
+    assert w.get(path, "maya")["calls"] == {"requests": 0, "last_at": None}
+    assert "calls" not in w.get(path, "tom")
+    assert "not_called" not in str(w.get(path, "tom"))
+    with w.ctx.store.write() as session:
+        node = session.scalars(select(Node.id).where(Node.name == "n1")).one()
+        of = {"node_id": node, "model": "small", "key_id": "k", "duration": 1.0, "first_byte": 0.1, "status": 200}
+        of |= {"outcome": "ok", "bytes_in": 1, "bytes_out": 1}
+        theirs, others = [("maya", "a", 0), ("noor", "a", MIN)], [("tom", "a", 0), ("maya", "b", 0)]
+        for number, (who, channel, after) in enumerate([*theirs, *others, ("maya", "a", -1), ("maya", "a", 2 * HOUR)]):
+            at = begun + after
+            session.add(Usage(id=f"u{number}", user_id=w.ids[who], channel=channel, at=at, **of))
+    assert w.get(path, "maya")["calls"] == {"requests": 2, "last_at": text_of(begun + MIN)}
+    assert "not_called" not in codes()
+    w.now = begun + 3 * HOUR
+    assert w.get(path, "maya")["calls"]["requests"] == 2, "also when it is over"
+    assert "calls" not in w.get(f"/reservations/{w.book(DAY, DAY + HOUR)['id']}", "maya"), "it has not begun"
 
 
 def test_note_and_participants_are_private(w: World) -> None:
@@ -238,141 +269,6 @@ def test_bodies_that_are_none(w: World, raw: bytes, kind: str, status: int) -> N
     w.bad(status, "POST", "/reservations", data=raw, headers={"Content-Type": kind})
 
 
-def test_end_cancel_and_their_equivalence(w: World) -> None:
-    future, running = w.book(3 * HOUR, 4 * HOUR), w.book(0, HOUR)
-    ended = w.good("POST", f"/reservations/{running['id']}/cancel", {}, "maya")
-    assert (ended["status"], ended["running"]) == ("ended_early", False)
-    assert ended["ended_at"] == text_of(w.now)
-    cancelled = w.good("POST", f"/reservations/{future['id']}/end", who="maya")
-    assert cancelled["status"] == "cancelled"
-    said = w.bad(409, "POST", f"/reservations/{future['id']}/cancel", who="maya")
-    assert "cancelled" in said["error"]["message"]
-    w.book(0, HOUR, "noor")  # the time is free at once
-
-
-def test_over_by_itself(w: World) -> None:
-    made = w.book(0, HOUR)
-    w.now += HOUR
-    assert w.get(f"/reservations/{made['id']}")["status"] == "finished"
-    w.bad(409, "POST", f"/reservations/{made['id']}/extend", {"minutes": 5}, "maya")
-    w.bad(409, "POST", f"/reservations/{made['id']}/end", who="maya")
-    assert [r["id"] for r in w.get("/reservations?status=finished")["items"]] == [made["id"]]
-    assert w.get("/reservations?status=running")["items"] == []
-
-
-def test_extend_and_into_a_neighbour(w: World) -> None:
-    mine, other = w.book(0, HOUR), w.book(2 * HOUR, 3 * HOUR, "noor")
-    path = f"/reservations/{mine['id']}/extend"
-    assert w.good("POST", path, {"minutes": 30}, "maya")["ends_at"] == text_of(w.now + 90 * MIN)
-    assert w.good("POST", path, {"ends_at": text_of(w.now + 2 * HOUR)}, "maya")["version"] == 3
-    said = w.bad(409, "POST", path, {"minutes": 0.01}, "maya")
-    assert said["error"]["details"]["free_until"] == other["starts_at"], "the longest it could be"
-    assert [c["id"] for c in said["conflicts"]] == [other["id"]]
-    assert said["suggestions"]
-    for body in ({}, {"minutes": 5, "ends_at": text_of(w.now + HOUR)}, {"minutes": 0}, {"minutes": -5}, {"minutes": "5"},
-                 {"ends_at": text_of(w.now + HOUR)}, {"ends_at": "later"}):  # fmt: skip
-        w.bad(422, "POST", path, body, "maya")
-    w.bad(403, "POST", path, {"minutes": 5}, "noor")
-    w.bad(404, "POST", "/reservations/nothing/extend", {"minutes": 5}, "maya")
-
-
-def test_patch_moves_with_version(w: World) -> None:
-    mine = w.book(HOUR, 2 * HOUR)
-    path = f"/reservations/{mine['id']}"
-    moved = w.good(
-        "PATCH", path, {"version": 1, "channel": "n1/b", "model": "only-b", "starts_at": text_of(w.now + 3 * HOUR),
-                        "ends_at": text_of(w.now + 4 * HOUR), "note": "moved"}, "maya",
-    )  # fmt: skip
-    assert (moved["channel"], moved["model"], moved["version"], moved["note"]) == ("n1/b", "only-b", 2, "moved")
-    said = w.bad(409, "PATCH", path, {"version": 1, "note": "late"}, "maya")
-    assert said["error"]["details"] == {"version": 2}
-    for body in ({"note": "no version"}, {"version": "2"}, {"version": 2, "ends_at": None}, {"version": 2, "colour": 1},
-                 {"version": 2, "starts_at": text_of(w.now - HOUR)}, {"version": 2, "channel": "n1/zzz"},
-                 {"version": 2, "kind": "exclusive", "model": "small"}, {"version": 10**30}):  # fmt: skip
-        w.bad(422, "PATCH", path, body, "maya")
-    bare = w.good("PATCH", path, {"version": 2, "kind": "exclusive"}, "maya")
-    assert (bare["kind"], bare["model"]) == ("exclusive", None)
-
-
-def test_a_running_booking_stays_where_it_is(w: World) -> None:
-    mine = w.book(0, HOUR)
-    path = f"/reservations/{mine['id']}"
-    w.now += MIN
-    for change in ({"channel": "n1/b"}, {"starts_at": text_of(w.now + MIN)}, {"kind": "exclusive"}):
-        w.bad(422, "PATCH", path, {"version": 1, **change}, "maya")
-    assert w.good("PATCH", path, {"version": 1, "ends_at": text_of(w.now + MIN)}, "maya")["running"] is True
-    other = w.good("PATCH", path, {"version": 2, "model": "org/big model"}, "maya")
-    assert other["model"] == "org/big model"
-
-
-def test_administrators_act_for_others_with_a_reason_and_the_holder_is_told(w: World) -> None:
-    mine = w.book(HOUR, 2 * HOUR)
-    path = f"/reservations/{mine['id']}"
-    assert "reason" in str(w.bad(422, "POST", f"{path}/cancel", {}))
-    assert "reason" in str(w.bad(422, "PATCH", path, {"version": 1, "note": "x"}))
-    assert w.good("POST", f"{path}/cancel", {"reason": "the card is broken"})["status"] == "cancelled"
-    notices = w.get("/notifications", "maya")["items"]
-    assert [(n["kind"], n["subject"]) for n in notices] == [("cancelled", mine["id"])]
-    assert "the card is broken" in notices[0]["text"]
-    w.bad(403, "POST", f"{path}/cancel", {"reason": "no"}, "tom")
-    w.bad(403, "POST", f"{path}/cancel", {"reason": "no"}, "ada")
-
-
-def test_booking_for_somebody_else(w: World) -> None:
-    w.bad(403, "POST", "/reservations", w.wish(0, HOUR, holder="noor"), "maya")
-    assert (
-        w.good("POST", "/reservations/check", w.wish(0, HOUR, holder="noor"), "maya")["problems"][0]["field"]
-        == "holder"
-    )
-    made = w.good("POST", "/reservations", w.wish(0, HOUR, holder="noor"))
-    assert (made["holder"], made["booked_by"]) == ("noor", "root")
-    assert w.get("/notifications", "noor")["items"][0]["kind"] == "booked"
-    assert w.book(0, HOUR, "maya", "n1/b", holder="maya")["holder"] == "maya"
-
-
-def test_approval(w: World) -> None:
-    w.good("PATCH", "/channels/n1/a", {"policy": {"approval": "always"}})
-    made = w.book(HOUR, 2 * HOUR)
-    assert made["status"] == "pending"
-    assert "needs_approval" in [h["code"] for h in made["hints"]]
-    assert w.get("/notifications", "ada")["items"][0]["kind"] == "requested"
-    w.bad(409, "POST", "/reservations", w.wish(HOUR, 2 * HOUR), "noor")  # pending holds the time
-    path = f"/reservations/{made['id']}"
-    w.bad(403, "POST", f"{path}/approve", {}, "maya")
-    w.bad(422, "POST", f"{path}/reject", {}, "ada")
-    done = w.good("POST", f"{path}/approve", {}, "ada")
-    assert (done["status"], done["decided_by"], done["approved_at"]) == ("approved", "ada", text_of(w.now))
-    w.bad(409, "POST", f"{path}/approve", {}, "ada")
-    w.bad(409, "POST", f"{path}/reject", {"reason": "late"}, "ada")
-    assert w.get("/notifications", "maya")["items"][0]["kind"] == "approved"
-    other = w.book(3 * HOUR, 4 * HOUR)
-    assert w.good("POST", f"/reservations/{other['id']}/reject", {"reason": "no"}, "ada")["status"] == "rejected"
-    grown = w.good("POST", f"{path}/extend", {"minutes": 5}, "maya")
-    assert grown["status"] == "pending"  # growing needs what creating needs
-    w.good("POST", f"{path}/approve", {}, "ada")
-    shrunk = w.good("PATCH", path, {"version": 4, "ends_at": text_of(w.now + 90 * MIN)}, "maya")
-    assert shrunk["status"] == "approved"
-
-
-def test_approval_looks_again(w: World) -> None:
-    w.good("PATCH", "/channels/n1/a", {"policy": {"approval": "always"}})
-    late, orphan = w.book(0, HOUR), w.book(5 * HOUR, 6 * HOUR, "noor")
-    w.good("PATCH", f"/users/{w.ids['noor']}", {"disabled": True})
-    w.bad(409, "POST", f"/reservations/{orphan['id']}/approve", {}, "ada")
-    w.now += HOUR
-    assert "expired" in w.bad(409, "POST", f"/reservations/{late['id']}/approve", {}, "ada")["error"]["message"]
-
-
-def test_limits_can_be_asked_for_where_the_channel_allows_requests(w: World) -> None:
-    w.good("PATCH", "/channels/n1/a", {"policy": {"max_hours": 1, "requests": True}})
-    assert w.book(HOUR, 4 * HOUR)["status"] == "pending"
-    assert w.good("POST", "/reservations", w.wish(5 * HOUR, 8 * HOUR))["status"] == "approved"  # an administrator may
-    w.good("PATCH", "/channels/n1/b", {"policy": {"exclusive_allowed": False, "max_hours": 0}})
-    said = w.bad(422, "POST", "/reservations", w.wish(0, HOUR, "n1/b", kind="exclusive"), "maya")
-    assert said["problems"][0]["field"] == "kind"
-    assert w.book(0, 100 * HOUR, channel="n1/b")["status"] == "approved"  # 0 = no limit
-
-
 def test_list_filters_and_pages(w: World) -> None:
     made = [w.book(i * HOUR, (i + 1) * HOUR, "maya" if i % 2 else "noor", "n1/a")["id"] for i in range(5)]
     other = w.book(0, HOUR, "tom", "n1/b")["id"]
@@ -426,67 +322,6 @@ def test_slots(w: World) -> None:
         w.bad(422, "GET", f"/slots?{query}")
 
 
-def test_a_start_that_is_sent_back_is_no_move(w: World) -> None:
-    """A calendar sends both times on a drop; a booking that began half a minute ago keeps its start."""
-    mine = w.book(0, HOUR)
-    w.now += 30_000
-    times = {"starts_at": mine["starts_at"], "ends_at": text_of(w.now + 2 * HOUR)}
-    changed = w.good("PATCH", f"/reservations/{mine['id']}", {"version": 1, **times}, "maya")
-    assert (changed["starts_at"], changed["hints"]) == (mine["starts_at"], [])
-
-
-def test_extend_with_a_version(w: World) -> None:
-    mine = w.book(0, HOUR)
-    path = f"/reservations/{mine['id']}/extend"
-    w.good("POST", path, {"minutes": 5, "version": 1}, "maya")
-    assert w.bad(409, "POST", path, {"minutes": 5, "version": 1}, "maya")["error"]["details"] == {"version": 2}
-
-
-@pytest.mark.parametrize(
-    ("change", "kept"),
-    [
-        ({"note": "x"}, True),
-        ({"participants": ["noor"]}, True),
-        ({"ends_at": 150 * MIN}, True),
-        ({"starts_at": 61 * MIN}, False),
-        ({"starts_at": 59 * MIN}, False),
-        ({"preset": "p"}, False),
-        ({"model": "org/big model"}, False),
-        ({"kind": "exclusive"}, False),
-        ({"channel": "n1/b"}, False),
-        ({"ends_at": 10 * HOUR}, False),  # needs an approver now: what waits is prepared by nobody
-    ],
-)
-def test_what_is_moved_or_changed_is_no_longer_chosen(w: World, change: dict[str, Any], kept: bool) -> None:
-    w.good("POST", "/presets", {"model": "small", "name": "p", "engine": "llama.cpp"})
-    w.good("PATCH", "/channels/n1/a", {"policy": {"approval": "over", "approval_over_hours": 4, "max_hours": 0}})
-    mine = w.book(HOUR, 2 * HOUR)
-    with w.store.write() as session:
-        session.get(Reservation, mine["id"]).committed = True  # type: ignore[union-attr]
-    body = {k: text_of(w.now + v) if isinstance(v, int) else v for k, v in change.items()}
-    w.good("PATCH", f"/reservations/{mine['id']}", {"version": 1, **body}, "maya")
-    with w.store.read() as session:
-        assert session.get(Reservation, mine["id"]).committed is kept  # type: ignore[union-attr]
-
-
-@pytest.mark.parametrize("how", ["end", "cancel", "disable"])
-@pytest.mark.parametrize("begun", [False, True])
-def test_an_override_is_spent_for_ever_by_what_began(w: World, how: str, begun: bool) -> None:
-    w.good("PUT", "/channels/n1/a/override", {"unload": True})
-    w.now += 1
-    mine = w.book(0 if begun else HOUR, 2 * HOUR)
-    w.now += MIN
-    if how == "disable":
-        w.good("PATCH", f"/users/{w.ids['maya']}", {"disabled": True})
-    else:
-        w.good("POST", f"/reservations/{mine['id']}/{how}", {}, "maya")
-    done = w.get(f"/reservations/{mine['id']}")
-    assert (done["status"], done["ended_at"]) == ("ended_early" if begun else "cancelled", text_of(w.now))
-    for later in (0, 90 * MIN):
-        w.now += later
-        assert w.get("/channels/n1/a")["why"] == ("idle" if begun else "override")
-
-
 def test_check_has_one_shape_and_tells_what_an_administrator_passes(w: World) -> None:
     good = w.good("POST", "/reservations/check", w.wish(0, HOUR), "maya")
     for change in ({"channel": "n1/zzz"}, {"holder": "nobody"}, {"holder": "noor"}, {"model": "zzz"}):
@@ -496,21 +331,3 @@ def test_check_has_one_shape_and_tells_what_an_administrator_passes(w: World) ->
     said = w.good("POST", "/reservations/check", w.wish(0, 9 * HOUR))
     assert (said["status"], said["problems"]) == ("approved", [])
     assert said["hints"][0]["code"] == "too_long"
-
-
-def test_a_booking_given_to_somebody_else_is_told_to_both(w: World) -> None:
-    mine = w.book(HOUR, 2 * HOUR)
-    path = f"/reservations/{mine['id']}"
-    w.bad(403, "PATCH", path, {"version": 1, "holder": "noor"}, "maya")
-    given = w.good("PATCH", path, {"version": 1, "holder": "noor", "reason": "she asked"})
-    assert given["holder"] == "noor"
-    for who in ("maya", "noor"):
-        (notice,) = w.get("/notifications", who)["items"]
-        assert (notice["kind"], "she asked" in notice["text"]) == ("changed", True)
-
-
-def test_an_extension_without_an_end_names_the_field(w: World) -> None:
-    mine = w.book(0, HOUR)
-    for body in ({}, {"minutes": 5, "ends_at": text_of(w.now + 2 * HOUR)}):
-        said = w.bad(422, "POST", f"/reservations/{mine['id']}/extend", body, "maya")
-        assert [p["field"] for p in said["problems"]] == ["minutes"]
