@@ -261,3 +261,26 @@ def run(test: Callable[[Rig], Awaitable[None]], **settings: Any) -> None:
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(main())
+
+
+async def head_of(reader: asyncio.StreamReader) -> str:
+    return (await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 20)).decode()
+
+
+def events_of(body: bytes) -> list[str]:
+    text = body.decode()
+    assert text.endswith("\n\n"), "the stream ends at an event's end"
+    return text[:-2].split("\n\n")
+
+
+async def rest_of(reader: asyncio.StreamReader) -> tuple[bytes, bool]:
+    """The chunks' data up to the end of the connection, and whether it ended with a last chunk."""
+    raw = await asyncio.wait_for(reader.read(), 20)
+    data = b""
+    while raw:
+        size, _, raw = raw.partition(b"\r\n")
+        if int(size, 16) == 0:
+            assert raw == b"\r\n"
+            return data, True
+        data, raw = data + raw[: int(size, 16)], raw[int(size, 16) + 2 :]
+    return data, False

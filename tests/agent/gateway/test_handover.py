@@ -4,163 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
 import sys
-import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from pathlib import Path
-from typing import Any
+from collections.abc import AsyncIterator
 
 import pytest
 
 from agent.gateway.handover import NAME
-from agent.gateways import Gateways
-from tests.agent.gateway.test_tls import trust, write_certificate
-from tests.fakes.gateway_rig import Answer, Rig, chat, read_answer, request, secret, step, target
-from tests.fakes.stub_engine import StubEngine, complete, stream_for_ever
-from tests.parts import Child, free_port, pid_alive, start
+from tests.fakes.gateway_node import Node, go
+from tests.fakes.gateway_rig import Answer, Rig, chat, read_answer
+from tests.fakes.stub_engine import complete, stream_for_ever
+from tests.parts import pid_alive
 
 pytestmark = pytest.mark.system
-RUN = (
-    "import sys\nfrom common import logs\nlogs.set_up()\nfrom agent.gateway.main import run\n"
-    "from agent.settings import AgentSettings\nsys.exit(run(AgentSettings()))"
-)
-
-
-class Node:
-    """A stub engine, the agent's side in this process, and gateways that are real processes."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.engine = StubEngine(folder / "engine.sock")
-        self.port = free_port()
-        self.rows: list[dict[str, Any]] = []
-        self.children: list[Child] = []
-        self.agent = self.new_agent()
-        self.kind = "IPv4"  # of the address that clients call: or IPv6, TLS, Unix
-        self.listen()
-
-    def listen(self, *more: str, kind: str = "IPv4") -> None:
-        self.kind = kind
-        host = "[::1]" if kind == "IPv6" else "127.0.0.1"
-        addresses = [f"{host}:{self.port}", f"unix:{self.folder}/gateway.sock", *more]
-        tls = ""
-        if kind == "TLS":
-            write_certificate(self.folder)
-            tls = f'tls_certificate = "{self.folder}/tls.pem"\ntls_key = "{self.folder}/tls.key"\n'
-        (self.folder / "node.toml").write_text(f'node = "n"\n[gateway]\nlisten = {json.dumps(addresses)}\n{tls}')
-
-    def new_agent(self) -> Gateways:
-        return Gateways(self.folder / "state", self.folder / "state" / "run", self.rows.extend)
-
-    async def begin(self, **settings: Any) -> None:
-        await self.engine.start()
-        await self.start_agent(**settings)
-
-    async def start_agent(self, **settings: Any) -> None:
-        await self.agent.start()
-        self.agent.set_keys(Rig.keys())
-        self.agent.set_settings(settings)
-        fake = Rig.__new__(Rig)
-        fake.engine = self.engine
-        self.agent.publish("main", Rig.entry(fake, serving=target(), steps=[step(0, target())]))
-
-    def gateway(self, **env: str) -> Child:
-        child = start(
-            [sys.executable, "-c", RUN],
-            self.folder / f"gateway{len(self.children)}.log",
-            {**self.env(), **env},
-        )
-        self.children.append(child)
-        return child
-
-    def env(self) -> dict[str, str]:
-        return {
-            "PATH": os.environ["PATH"],
-            "PYTHONPATH": str(Path.cwd()),
-            "SLOTSERVE_NODE_FILE": str(self.folder / "node.toml"),
-            "SLOTSERVE_AGENT_STATE_DIR": str(self.folder / "state"),
-        }
-
-    async def up(self, gateways: int = 1) -> None:
-        await Rig.until(lambda: self.agent.connected == gateways, 20)
-        await Rig.until(self.offered, 20)
-
-    def offered(self) -> bool:
-        return (self.folder / "state" / "run" / NAME).exists()
-
-    async def counted(self, served: int) -> None:
-        """Returns once /metrics counts so many requests, of all processes together."""
-        line = f'requests_total{{channel="main",outcome="ok",status="200"}} {served}\n'
-        async with asyncio.timeout(20):
-            while line not in await self.metrics():
-                await asyncio.sleep(0.05)
-
-    async def all_know(self, in_flight: int) -> None:
-        """Returns once each process has been told of so many running requests in all of them."""
-
-        def told() -> bool:
-            links = self.agent._links
-            return all(
-                x.counts.get("main", 0) + x.told["channels"].get("main", 0) == in_flight for x in links if x.told
-            )
-
-        await Rig.until(lambda: self.agent.in_flight("main") == in_flight and told())
-        await self.agent.close("none")  # answered behind what was said before
-
-    async def end(self) -> None:
-        for child in self.children:
-            await asyncio.to_thread(child.stop)
-        await self.agent.close_server()
-        await self.engine.stop()
-
-    async def dial(self, data: bytes = b"") -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        if self.kind == "Unix":
-            reader, writer = await asyncio.open_unix_connection(str(self.folder / "gateway.sock"))
-        else:
-            host = "::1" if self.kind == "IPv6" else "127.0.0.1"
-            context = trust(self.folder) if self.kind == "TLS" else None
-            reader, writer = await asyncio.open_connection(host, self.port, ssl=context)
-        writer.write(data)
-        return reader, writer
-
-    async def ask(self, data: bytes | None = None) -> Answer:
-        reader, writer = await self.dial(chat() if data is None else data)
-        try:
-            return await read_answer(reader)
-        finally:
-            writer.close()
-
-    async def stream(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        reader, writer = await self.dial(chat(True))
-        assert b"200 OK" in await reader.readuntil(b"\r\n\r\n")
-        return reader, writer
-
-    async def metrics(self) -> str:
-        return (await self.ask(request("/metrics", who="root", method="GET"))).body.decode()
-
-
-@pytest.fixture
-def node() -> Iterator[Node]:
-    folder = Path(tempfile.mkdtemp(prefix="ssho"))
-    yield Node(folder)
-    shutil.rmtree(folder)
-
-
-def go(node: Node, test: Callable[[], Awaitable[None]], **settings: Any) -> None:
-    async def main() -> None:
-        try:
-            await node.begin(**settings)
-            await test()
-        finally:
-            await node.end()
-
-    asyncio.run(main())
 
 
 class Load:
@@ -387,115 +246,6 @@ def test_a_signal_starts_the_successor(node: Node) -> None:
         systemd.close()
         os.kill(link.pid, signal.SIGTERM)
         await Rig.until(lambda: not pid_alive(link.pid), 10)
-
-    go(node, test)
-
-
-def test_workers_share_the_work_and_one_that_dies_is_started_again(node: Node) -> None:
-    async def test() -> None:
-        parent = node.gateway(SLOTSERVE_GATEWAY_WORKERS="2")
-        await node.up(2)
-        for _ in range(30):
-            assert (await node.ask()).status == 200
-        await node.counted(30)
-        health = (await node.ask(request("/healthz", who=None, method="GET"))).json()
-        assert (health["workers"], health["workers_alive"]) == (2, 2)
-        victim = min(link.pid for link in node.agent._links)
-        os.kill(victim, signal.SIGKILL)
-        await Rig.until(lambda: node.agent.connected == 1)
-        for _ in range(10):
-            assert (await node.ask()).status == 200
-        await node.up(2)
-        assert victim not in {link.pid for link in node.agent._links}
-        await node.counted(40)  # also the dead one's
-        pids = [link.pid for link in node.agent._links]
-        parent.signal(signal.SIGTERM)
-        assert await asyncio.to_thread(parent.wait, 10) == 0
-        assert not any(map(pid_alive, pids))
-        assert "worker ended, started again" in parent.output()
-        assert "Traceback" not in parent.output()
-
-    go(node, test)
-
-
-def test_workers_end_with_the_process_above_them(node: Node) -> None:
-    async def test() -> None:
-        parent = node.gateway(SLOTSERVE_GATEWAY_WORKERS="2")
-        await node.up(2)
-        pids = [link.pid for link in node.agent._links]
-        parent.signal(signal.SIGKILL)
-        await Rig.until(lambda: not any(map(pid_alive, pids)), 10)
-
-    go(node, test)
-
-
-def test_barriers_and_an_agents_restart_with_two_workers(node: Node) -> None:
-    async def test() -> None:
-        node.engine.behaviour = stream_for_ever
-        node.gateway(SLOTSERVE_GATEWAY_WORKERS="2")
-        await node.up(2)
-        streams = [await node.stream() for _ in range(12)]
-        await Rig.until(lambda: node.agent.in_flight("main") == 12)
-        await node.agent.close_server()
-        for reader, _ in streams:
-            await asyncio.wait_for(reader.readuntil(b"\n\n"), 20)
-        streams += [await node.stream() for _ in range(2)]
-        node.agent = node.new_agent()
-        await node.start_agent()
-        assert await node.agent.close("main") == 14, "nothing is zero, or less than it is, before all have said so"
-        for reader, writer in streams[:5]:
-            writer.close()
-            del reader
-        await Rig.until(lambda: node.agent.in_flight("main") == 9)
-        node.agent.cut("main", 5)
-        await asyncio.wait_for(node.agent.wait_drained("main"), 20)
-        for _, writer in streams:
-            writer.close()
-
-    go(node, test)
-
-
-def test_the_limit_holds_over_two_workers_and_over_a_restart(node: Node) -> None:
-    async def test() -> None:
-        node.engine.behaviour = stream_for_ever
-        node.gateway(SLOTSERVE_GATEWAY_WORKERS="2")
-        await node.up(2)
-        streams = []
-        for number in range(3):
-            streams.append(await node.stream())
-            await node.all_know(number + 1)
-        for _ in range(6):
-            answer = await node.ask()
-            assert (answer.status, answer.code) == (429, "too_many_requests")
-        node.gateway()
-        await node.up(3)
-        await node.all_know(3)
-        assert (await node.ask()).status == 429
-        streams[0][1].close()
-        await node.all_know(2)
-        streams.append(await node.stream())
-        for _, writer in streams:
-            writer.close()
-        await Rig.until(lambda: node.agent.in_flight("main") == 0)
-
-    go(node, test, limits={"main": (0, 3)}, gateway_linger_seconds=30)
-
-
-def test_log_lines_of_workers_stay_whole_and_tell_no_secrets(node: Node) -> None:
-    async def test() -> None:
-        node.gateway(SLOTSERVE_GATEWAY_WORKERS="2", SLOTSERVE_LOG_FORMAT="json")
-        await node.up(2)
-        body = json.dumps({"model": "auto", "messages": [{"role": "user", "content": "grandmother's maiden name"}]})
-        data = request("/v1/chat/completions?secret=query", body.encode())
-        await asyncio.gather(*(node.ask(data) for _ in range(100)))
-        await node.ask(request("/v1/completions", b'{"model":"auto","prompt":"grandmother"}', None))
-        await Rig.until(lambda: node.children[0].output().count('"agent.gateway.access"') == 101)
-        text = node.children[0].output()
-        lines = [json.loads(x) for x in text.splitlines() if '"agent.gateway.access"' in x]
-        assert sum(1 for x in lines if x["outcome"] == "ok") == 100
-        assert {"time", "id", "status", "channel", "model", "key", "seconds", "bytes_in", "bytes_out"} <= set(lines[0])
-        for never in ("grandmother", secret("tomas"), "sk-ss", "engine-secret", "secret=query", "hello"):
-            assert never not in text
 
     go(node, test)
 

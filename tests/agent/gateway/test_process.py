@@ -3,91 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import os
 import re
-import shutil
 import signal
-import socket
 import subprocess
 import sys
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from agent.gateway.listen import GONE_SECONDS, bind, notice_the_gone
 from agent.gateways import Gateways
-from tests.fakes.gateway_rig import Rig, chat, read_answer, secret, step, target
-from tests.fakes.stub_engine import StubEngine, stream_for_ever
-from tests.parts import Child, free_port, start, wait_until
+from tests.fakes.gateway_place import RUN, Place
+from tests.fakes.gateway_rig import Rig, chat, read_answer, secret
+from tests.fakes.stub_engine import stream_for_ever
+from tests.parts import start, wait_until
 
 pytestmark = pytest.mark.system
-RUN = "import sys\nfrom agent.gateway.main import run\nfrom agent.settings import AgentSettings\nsys.exit(run(AgentSettings()))"
-
-
-class Place:
-    """A state folder with a node file, what an agent left in it, and a stub engine's socket."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.engine = StubEngine(folder / "engine.sock")
-        self.log = folder / "gateway.log"
-        self.env = {
-            "PATH": os.environ["PATH"],
-            "PYTHONPATH": str(Path.cwd()),
-            "SLOTSERVE_NODE_FILE": str(folder / "node.toml"),
-            "SLOTSERVE_AGENT_STATE_DIR": str(folder / "state"),
-        }
-        self.listen(f"unix:{folder}/gateway.sock", "127.0.0.1:0", "[::1]:0")
-
-    def listen(self, *addresses: str) -> None:
-        (self.folder / "node.toml").write_text(f'node = "n"\n[gateway]\nlisten = {json.dumps(list(addresses))}\n')
-
-    def entry(self, **more: Any) -> dict[str, Any]:
-        fake = Rig.__new__(Rig)
-        fake.engine = self.engine
-        return Rig.entry(fake, serving=target(), **{"steps": [step(0, target())], **more})
-
-    def save(self, **settings: Any) -> None:
-        """What an agent that is away has left."""
-        saved = self.folder / "state" / "gateway"
-        saved.mkdir(parents=True)
-        table = {"type": "table", "version": 1, "clock": None, "settings": settings, "channels": [self.entry()]}
-        (saved / "table.json").write_text(json.dumps(table))
-        (saved / "keys.json").write_text(json.dumps({"type": "keys", "keys": Rig.keys()}))
-
-    @contextmanager
-    def gateway(self, **env: str) -> Iterator[Child]:
-        child = start([sys.executable, "-c", RUN], self.log, {**self.env, **env})
-        try:
-            wait_until(lambda: self.answers() or not child.alive(), 10, "the gateway answers")
-            yield child
-        finally:
-            child.stop()
-
-    def answers(self) -> bool:
-        try:
-            with httpx.Client(transport=httpx.HTTPTransport(uds=str(self.folder / "gateway.sock"))) as client:
-                return client.get("http://g/healthz").status_code == 200
-        except httpx.HTTPError:
-            return False
-
-    async def dial(self, data: bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        reader, writer = await asyncio.open_unix_connection(str(self.folder / "gateway.sock"))
-        writer.write(data)
-        return reader, writer
-
-
-@pytest.fixture
-def place() -> Iterator[Place]:
-    folder = Path(tempfile.mkdtemp(prefix="ssgp"))
-    yield Place(folder)
-    shutil.rmtree(folder)
 
 
 def test_serves_from_what_the_agent_left_and_is_small(place: Place) -> None:
@@ -354,103 +286,6 @@ def test_engine_killed_in_mid_stream(place: Place) -> None:
             engine.stop()
 
     asyncio.run(test())
-
-
-def test_sockets_handed_over(place: Place) -> None:
-    door = socket.socket()
-    door.bind(("127.0.0.1", 0))
-    door.listen()
-    port = door.getsockname()[1]
-    place.save()
-    script = (
-        "import os, sys\nos.dup2(int(sys.argv[1]), 3)\nos.environ |= {'LISTEN_PID': str(os.getpid()), 'LISTEN_FDS': '1'}\n"
-        + RUN
-    )
-    process = subprocess.Popen(
-        [sys.executable, "-c", script, str(door.fileno())],
-        env=place.env,
-        pass_fds=[door.fileno()],
-        start_new_session=True,
-    )
-    door.close()
-    try:
-        answer = httpx.get(f"http://127.0.0.1:{port}/healthz", timeout=10)
-        assert answer.json()["status"] == "ok"
-    finally:
-        process.terminate()
-        assert process.wait(10) == 0
-
-
-def test_every_kind_of_address(place: Place) -> None:
-    """IPv4, IPv6, a name, Unix sockets: the same gateway behind each."""
-
-    async def test() -> None:
-        await place.engine.start()
-        place.save()
-        ports = [free_port() for _ in range(3)]
-        tcp = [("127.0.0.1", ports[0]), ("::1", ports[1]), ("localhost", ports[2])]
-        addresses = [f"[{h}]:{p}" if ":" in h else f"{h}:{p}" for h, p in tcp]
-        place.listen(f"unix:{place.folder}/gateway.sock", f"unix:{place.folder}/second.sock", *addresses)
-        with place.gateway() as child:
-            assert (place.folder / "second.sock").stat().st_mode & 0o777 == 0o660
-            opened = [await asyncio.open_connection(host, port) for host, port in tcp]
-            opened += [
-                await asyncio.open_unix_connection(str(place.folder / f"{name}.sock")) for name in ("gateway", "second")
-            ]
-            for reader, writer in opened:
-                for _ in range(2):
-                    writer.write(chat())
-                    assert (await read_answer(reader)).status == 200
-            for _, writer in opened:
-                writer.close()
-            assert child.alive()
-        assert not (await asyncio.to_thread(place.answers))
-        with place.gateway():  # a socket's file that was left behind is no hindrance
-            assert place.answers()
-        await place.engine.stop()
-
-    asyncio.run(test())
-
-
-def test_the_kernel_asks_after_clients_that_say_nothing() -> None:
-    with bind("127.0.0.1:0") as server, socket.socket() as client:
-        notice_the_gone(server)
-        server.setblocking(True)
-        client.connect(server.getsockname())
-        accepted, _ = server.accept()
-        with accepted:
-            assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
-            said = [accepted.getsockopt(socket.IPPROTO_TCP, x) for x in (socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)]
-            idle = accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE)
-            assert idle + said[0] * said[1] == GONE_SECONDS
-
-
-@pytest.mark.parametrize(("mode", "umask"), [(0o660, 0o022), (0o600, 0o000), (0o666, 0o077)])
-def test_who_may_open_a_unix_socket_is_said_not_left_to_the_umask(tmp_path: Path, mode: int, umask: int) -> None:
-    before = os.umask(umask)
-    try:
-        with bind(f"unix:{tmp_path}/s", mode=mode):
-            assert (tmp_path / "s").stat().st_mode & 0o777 == mode
-    finally:
-        os.umask(before)
-
-
-@pytest.mark.parametrize(
-    ("listen", "words"),
-    [
-        ("nonsense", "is not host:port"),
-        ("127.0.0.1:99999", "is not host:port"),
-        ("unix:/nowhere/at/all.sock", "cannot listen on"),
-        ("256.1.1.1:80", "cannot listen on"),
-    ],
-)
-def test_addresses_that_cannot_be_listened_on(place: Place, listen: str, words: str) -> None:
-    place.listen(listen)
-    done = subprocess.run([sys.executable, "-c", RUN], env=place.env, capture_output=True, text=True, timeout=20)
-    assert done.returncode == 1
-    assert words in done.stderr
-    assert "gateway.listen" in done.stderr
-    assert "Traceback" not in done.stderr
 
 
 def test_no_node_file(place: Place) -> None:

@@ -5,18 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-import shutil
 import signal
 import socket
-import tempfile
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from agent.gateway.silence import MOST_LOOKS, Silence
 from common import systemd
-from tests.agent.gateway.test_handover import Node, go
+from tests.fakes.gateway_node import Node, go
 from tests.fakes.gateway_rig import Rig
 
 
@@ -45,13 +41,6 @@ def test_one_that_is_started_anew_has_its_time() -> None:
     assert [silence.look([0.0]) for _ in range(2 * MOST_LOOKS)] == [*([[]] * (2 * MOST_LOOKS - 1)), [0]]
     silence.begins(0)
     assert [silence.look([1.0]), *(silence.look([1.0]) for _ in range(MOST_LOOKS))] == [*([[]] * MOST_LOOKS), [0]]
-
-
-@pytest.fixture
-def node() -> Iterator[Node]:
-    folder = Path(tempfile.mkdtemp(prefix="sssi"))
-    yield Node(folder)
-    shutil.rmtree(folder)
 
 
 @pytest.mark.system

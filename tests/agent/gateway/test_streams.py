@@ -3,39 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import random
-from collections.abc import Callable
 
 import pytest
 
-from tests.fakes.gateway_rig import NOW, Rig, chat, read_answer, request, run
+from tests.fakes.gateway_rig import NOW, Rig, chat, head_of, read_answer, request, run
 from tests.fakes.stub_engine import SSE_HEAD, Seen, complete, silent, stream_for_ever, token
 
 CORS = b"Access-Control-Allow-Origin: \r\naccess-control-allow-credentials: true\r\n"  # as llama-server sends it
-
-
-async def head_of(reader: asyncio.StreamReader) -> str:
-    return (await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 20)).decode()
-
-
-def events_of(body: bytes) -> list[str]:
-    text = body.decode()
-    assert text.endswith("\n\n"), "the stream ends at an event's end"
-    return text[:-2].split("\n\n")
-
-
-async def rest_of(reader: asyncio.StreamReader) -> tuple[bytes, bool]:
-    """The chunks' data up to the end of the connection, and whether it ended with a last chunk."""
-    raw = await asyncio.wait_for(reader.read(), 20)
-    data = b""
-    while raw:
-        size, _, raw = raw.partition(b"\r\n")
-        if int(size, 16) == 0:
-            assert raw == b"\r\n"
-            return data, True
-        data, raw = data + raw[: int(size, 16)], raw[int(size, 16) + 2 :]
-    return data, False
 
 
 def test_a_stream_passes_as_it_came() -> None:
@@ -83,104 +58,6 @@ def test_what_goes_upstream() -> None:
     run(test)
 
 
-@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages"])
-def test_cut_in_mid_stream_tells_it_at_an_events_end(path: str) -> None:
-    async def test(rig: Rig) -> None:
-        await rig.serve_default()
-        rig.engine.behaviour = stream_for_ever
-        reader, writer = await rig.open(chat(True, path=path))
-        await head_of(reader)
-        seen = await rig.engine.next()
-        assert await rig.gateways.close("main") == 1
-        assert (await rig.call()).code == "model_switching"
-        rig.gateways.cut("main", 12)
-        await rig.gateways.wait_drained("main")
-        data, clean = await rest_of(reader)
-        *_, last = events_of(data)
-        if path == "/v1/messages":
-            assert last.startswith("event: error\ndata: ")
-            last = last.removeprefix("event: error\n")
-            assert json.loads(last.removeprefix("data: "))["type"] == "error"
-        assert json.loads(last.removeprefix("data: "))["error"]["code"] == "model_switching"
-        assert clean
-        await asyncio.wait_for(seen.gone.wait(), 20)
-        writer.close()
-        await rig.drained()
-
-    run(test)
-
-
-def test_cut_waits_for_the_end_of_the_event_that_is_under_way() -> None:
-    halves = token("whole")
-    go = asyncio.Event
-
-    async def test(rig: Rig) -> None:
-        proceed = go()
-
-        async def in_halves(seen: Seen) -> None:
-            await seen.send(SSE_HEAD)
-            await seen.chunk(halves[:20])
-            await proceed.wait()
-            await seen.chunk(halves[20:])
-            await seen.chunk(token("never"))
-            await seen.gone.wait()
-
-        await rig.serve_default()
-        rig.engine.behaviour = in_halves
-        reader, writer = await rig.open(chat(True))
-        await head_of(reader)
-        (exchange,) = rig.gateway.running._on["main"]
-        await rig.until(lambda: exchange.bytes_out >= 20)
-        rig.gateways.cut("main", 3)
-        await rig.until(lambda: exchange.cut_by is not None)
-        proceed.set()
-        data, clean = await rest_of(reader)
-        whole, last = events_of(data)
-        assert whole + "\n\n" == halves.decode()
-        assert json.loads(last.removeprefix("data: "))["error"]["code"] == "model_switching"
-        assert clean
-        writer.close()
-        await rig.drained()
-
-    run(test)
-
-
-def test_cut_of_an_event_that_never_ends_is_no_clean_end() -> None:
-    async def stuck(seen: Seen) -> None:
-        await seen.send(SSE_HEAD)
-        await seen.chunk(token()[:9])
-        await seen.gone.wait()
-
-    async def test(rig: Rig) -> None:
-        await rig.serve_default()
-        rig.engine.behaviour = stuck
-        reader, writer = await rig.open(chat(True))
-        await head_of(reader)
-        rig.gateways.cut("main", 3)
-        assert await rest_of(reader) == (token()[:9], False)
-        writer.close()
-        await rig.drained()
-
-    run(test)
-
-
-def test_cut_before_an_answer_is_a_503() -> None:
-    async def test(rig: Rig) -> None:
-        await rig.serve_default()
-        rig.engine.behaviour = silent
-        reader, writer = await rig.open(chat(True))
-        seen = await rig.engine.next()
-        await rig.gateways.close("main")
-        rig.gateways.cut("main", 12)
-        answer = await read_answer(reader)
-        assert (answer.status, answer.code, answer.headers["retry-after"]) == (503, "model_switching", "12")
-        await asyncio.wait_for(seen.gone.wait(), 20)
-        writer.close()
-        await rig.drained()
-
-    run(test)
-
-
 @pytest.mark.parametrize("phase", ["queued", "before first byte", "mid-stream"])
 @pytest.mark.parametrize("how", ["close", "abort"])
 def test_client_gone(phase: str, how: str) -> None:
@@ -214,46 +91,6 @@ def test_client_gone(phase: str, how: str) -> None:
     run(test)
 
 
-@pytest.mark.parametrize("framing", ["chunked", "length"])
-def test_engine_gone_in_mid_answer_is_no_clean_end(framing: str) -> None:
-    async def dies(seen: Seen) -> None:
-        if framing == "chunked":
-            await seen.send(SSE_HEAD)
-            await seen.chunk(token())
-        else:
-            await seen.send(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n" + b"x" * 100)
-        await asyncio.sleep(0.05)
-
-    async def test(rig: Rig) -> None:
-        await rig.serve_default()
-        rig.engine.behaviour = dies
-        with pytest.raises(asyncio.IncompleteReadError):
-            await rig.raw(chat(True))
-        await rig.drained()
-        await rig.until(lambda: rig.rows)
-        assert rig.rows[0]["outcome"] == "engine_gone"
-
-    run(test)
-
-
-def test_engine_gone_in_mid_answer_for_an_http_1_0_client() -> None:
-    async def dies(seen: Seen) -> None:
-        await seen.send(SSE_HEAD)
-        await seen.chunk(token())
-        await asyncio.sleep(0.05)
-
-    async def test(rig: Rig) -> None:
-        await rig.serve_default()
-        rig.engine.behaviour = dies
-        reader, writer = await rig.open(chat(True).replace(b"HTTP/1.1", b"HTTP/1.0", 1))
-        with pytest.raises(ConnectionResetError):
-            await reader.read()
-        writer.close()
-        await rig.drained()
-
-    run(test)
-
-
 def test_http_1_0_client_gets_no_chunks() -> None:
     async def two(seen: Seen) -> None:
         await seen.send(SSE_HEAD)
@@ -282,78 +119,6 @@ def test_answer_that_ends_with_the_connection() -> None:
         answer = await rig.raw(chat())
         assert answer.body == b"hello there"
         assert answer.headers["transfer-encoding"] == "chunked"
-
-    run(test)
-
-
-@pytest.mark.parametrize(
-    "said",
-    [b"", b"HTTP/1.1 200 OK\r\nContent-", b"nonsense\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n"],
-)
-def test_engine_that_answers_nothing_usable(said: bytes) -> None:
-    async def closes(seen: Seen) -> None:
-        await seen.send(said)
-
-    async def test(rig: Rig) -> None:
-        await rig.serve_default()
-        rig.engine.behaviour = closes
-        answer = await rig.raw(chat())
-        assert (answer.status, answer.code) == (502, "model_failed")
-        await rig.drained()
-
-    run(test)
-
-
-def test_engine_that_refuses_the_connection() -> None:
-    async def test(rig: Rig) -> None:
-        await rig.serve_default()
-        await rig.engine.stop()
-        answer = await rig.call()
-        assert (answer.status, answer.code, answer.headers["retry-after"]) == (503, "model_failed", "5")
-        await rig.drained()
-
-    run(test)
-
-
-def _revoke(rig: Rig) -> None:
-    rig.gateways.set_keys(rig.keys(without="tomas"))
-
-
-def _expire(rig: Rig) -> None:
-    rig.now = NOW + 10_000
-
-
-@pytest.mark.parametrize("how", [_revoke, _expire])
-@pytest.mark.parametrize("answered", [True, False])
-def test_key_that_ends_while_a_request_runs(how: Callable[[Rig], None], answered: bool) -> None:
-    async def test(rig: Rig) -> None:
-        await rig.serve_default()
-        keys = rig.keys()
-        for row in keys.values():
-            row["expires_at_ms"] = NOW + 10_000 if row["user_id"] == "tomas" else None
-        rig.gateways.set_keys(keys)
-        await rig.until(lambda: any(k.expires_at for k in rig.gateway.keys._by_hash.values()))
-        rig.engine.behaviour = stream_for_ever if answered else silent
-        reader, writer = await rig.open(chat(True))
-        other_reader, other_writer = await rig.open(chat(True, who="maya"))
-        await rig.engine.next(2)
-        if answered:
-            await head_of(reader)
-            await head_of(other_reader)
-        how(rig)
-        async with asyncio.timeout(20):
-            if answered:
-                data, _ = await rest_of(reader)
-                error = json.loads(events_of(data)[-1].removeprefix("data: "))["error"]
-            else:
-                answer = await read_answer(reader)
-                assert answer.status == 401
-                error = answer.json()["error"]
-        assert error["code"] == "invalid_api_key"
-        assert rig.gateway.running.in_flight["main"] == 1, "the other one goes on"
-        writer.close()
-        other_writer.close()
-        await rig.drained()
 
     run(test)
 
@@ -422,40 +187,6 @@ def test_many_requests_on_one_connection_and_pipelining_is_refused_cleanly() -> 
         writer.close()
         reader, writer = await rig.open(request("/healthz", method="GET") * 2)
         assert [(await read_answer(reader)).status for _ in range(2)] == [200, 200]
-        writer.close()
-
-    run(test)
-
-
-@pytest.mark.parametrize("answered", [False, True])
-def test_an_engine_that_says_nothing_for_too_long_is_given_up(answered: bool) -> None:
-    async def one_token(seen: Seen) -> None:
-        await seen.send(SSE_HEAD)
-        await seen.chunk(token())
-        await seen.gone.wait()
-
-    async def test(rig: Rig) -> None:
-        await rig.serve_default()
-        rig.gateway.idle_seconds = 0.05
-        rig.engine.behaviour = one_token if answered else silent
-        reader, writer = await rig.open(chat(True))
-        seen = await rig.engine.next()
-        head = await head_of(reader) if answered else ""
-        (exchange,) = rig.gateway.running._on["main"]
-        await rig.until(lambda: not answered or exchange.bytes_out)
-        exchange.check_engine(rig.gateway.loop.time())
-        assert not exchange.done, "the first look only begins the wait"
-        exchange.check_engine(rig.gateway.loop.time() + 1)
-        if answered:
-            assert " 200 " in head
-            body, clean = await rest_of(reader)
-            assert clean
-            assert json.loads(events_of(body)[-1][len("data: ") :])["error"]["code"] == "engine_timeout"
-        else:
-            answer = await read_answer(reader)
-            assert (answer.status, answer.code) == (504, "engine_timeout")
-        await asyncio.wait_for(seen.gone.wait(), 20)
-        await rig.drained()
         writer.close()
 
     run(test)
