@@ -94,19 +94,22 @@ def need_permission(call: Call, engine: str, tokens: list[str], env: dict[str, s
     """Raises Forbidden naming the arguments where they need an administrator."""
     needs = prepare(engine, tokens, env, "model", Sample("/models/model")).needs_permission
     if needs and not call.may("preset.permissioned"):
+        field = "env" if all(name in env for name in needs) else "args"
         raise Forbidden(
             say(
-                "args: %(list)s can run code or reach files; only an administrator may save that", list=", ".join(needs)
+                "%(field)s: %(list)s can run code or reach files; only an administrator may save that",
+                field=field,
+                list=", ".join(needs),
             ),
-            details={"args": say("needs an administrator"), "needs_permission": list(needs)},
+            details={field: say("needs an administrator"), "needs_permission": list(needs)},
         )
 
 
 def tokens_of(args: Any) -> list[str]:
     try:
         tokens = tokenise(args)
-    except ArgumentError as err:
-        raise Invalid.field("args", str(err).removeprefix("args: ")) from None
+    except ArgumentError:
+        raise Invalid.field("args", say("a quote is not closed: close it, or put a backslash before it")) from None
     if len(tokens) > 1000:
         raise Invalid.field("args", say("are more than 1000 tokens"))
     return tokens

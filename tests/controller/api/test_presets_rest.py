@@ -75,6 +75,9 @@ def test_bad_presets(w: World) -> None:
 def test_permissioned_flags_need_an_administrator(w: World) -> None:
     body = {"model": "small", "name": "p", "engine": "vllm", "args": ["--trust-remote-code"]}
     assert "--trust-remote-code" in w.bad(403, "POST", "/presets", body, "maya")["error"]["message"]
+    by_env = w.bad(403, "POST", "/presets", {**body, "args": [], "env": {"LD_PRELOAD": "/tmp/x.so"}}, "maya")["error"]
+    assert by_env["message"].startswith("env: LD_PRELOAD can run code")
+    assert by_env["details"]["env"] == "needs an administrator"
     made = w.good("POST", "/presets", body)
     w.bad(403, "PATCH", f"/presets/{made['id']}", {"args": []}, "maya")
     mine = preset(w, name="mine")
