@@ -102,7 +102,7 @@ def _say_more(item: dict[str, Any], app: App) -> None:
         if card["cuda_visible_devices"]:
             click.echo(card["cuda_visible_devices"])
         click.echo(card["message"])
-        if used := card["in_use"]:
+        if used := card.get("in_use"):
             number = "1 process" if used["processes"] == 1 else f"{used['processes']} processes"
             click.echo(f"on it    {number}, {used['memory_used_bytes'] >> 20:,} MiB used")
         for p in card["processes"]:
