@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import json
 import re
-import socket
 import time
 from pathlib import Path
 
 import grpc
-import httpx
 import pytest
 import yaml
 
@@ -24,8 +22,9 @@ from tests.fleet_parts import join_string
 from tests.hosts.certificates import knock, with_expired_certificate
 from tests.hosts.fleet import SMALL, TINY, Fleet, PlayFailed, rfc3339
 from tests.hosts.inventories import story
-from tests.hosts.lab import NET, OUTSIDE, Host
+from tests.hosts.lab import OUTSIDE
 from tests.hosts.load import Load, loaded
+from tests.hosts.looks import gateways, online, reached, reported
 from tests.parts import ROOT, wait_until
 
 pytestmark = [pytest.mark.hosts, pytest.mark.slow, pytest.mark.timeout(1800)]
@@ -120,14 +119,6 @@ def test_only_those_inside_reach_the_ports(fleet: Fleet) -> None:
     assert reached((h1, 22), OUTSIDE)
 
 
-def reached(place: tuple[str, int], come_from: str = f"{NET}.1", seconds: float = 5) -> bool:
-    try:
-        socket.create_connection(place, seconds, (come_from, 0)).close()
-        return True
-    except TimeoutError:
-        return False
-
-
 def test_what_prometheus_is_to_ask_answers(fleet: Fleet) -> None:
     etc = fleet.controller.root / "etc/prometheus"
     jobs = {j["job_name"]: j for j in yaml.safe_load((etc / "slotserve-scrape.yml").read_text())["scrape_configs"]}
@@ -213,12 +204,6 @@ def test_an_upgrade_drops_no_stream_and_refuses_nobody(fleet: Fleet) -> None:
     assert fleet.node("h2")["version"] == newest
 
 
-def gateways(host: Host) -> int:
-    """Processes of the gateway's service, the lingering ones too."""
-    said = host.run("systemctl", "show", "--property=ControlGroup", "--value", "slotserve-gateway").stdout.strip()
-    return len(host.run("cat", f"/sys/fs/cgroup{said}/cgroup.procs").stdout.split())
-
-
 def test_a_rollback_goes_back_as_quietly(fleet: Fleet) -> None:
     engines = {h.name: fleet.engine(h) for h in fleet.nodes}
     with loaded(fleet) as load:
@@ -272,13 +257,6 @@ def test_the_controllers_reboot_disturbs_no_node(fleet: Fleet) -> None:
     assert fleet.engine(host) == engine
 
 
-def online(fleet: Fleet, node: str) -> bool:
-    try:
-        return bool(fleet.node(node)["online"])
-    except (httpx.HTTPError, AssertionError):
-        return False
-
-
 def test_a_node_that_is_cut_off_keeps_to_the_timetable(fleet: Fleet) -> None:
     host = fleet.nodes[1]
     for reservation in fleet.api("GET", "/reservations?channel=h3/main&status=approved")["items"]:
@@ -307,15 +285,6 @@ def test_a_node_that_is_cut_off_keeps_to_the_timetable(fleet: Fleet) -> None:
     wait_until(lambda: fleet.node("h3")["online"], 60, "back", every=0.5)
     wait_until(lambda: fleet.channel("h3")["phase"] == "off", 20, "and empty", every=0.3)
     wait_until(lambda: reported(fleet) > loads, 30, "what it loaded while it was alone is reported", every=0.5)
-
-
-def reported(fleet: Fleet) -> int:
-    """Loads of the tiny model that the controller has heard of."""
-    program = (
-        "import sqlite3; db = sqlite3.connect('file:/var/lib/slotserve/slotserve.db?mode=ro', uri=True); "
-        f"print(db.execute('SELECT count(*) FROM loads WHERE model = ? AND ok', ['{TINY}']).fetchone()[0])"
-    )
-    return int(fleet.controller.run("/opt/slotserve/controller/current/venv/bin/python", "-c", program).stdout)
 
 
 def test_a_certificate_that_ran_out_while_the_node_was_off(fleet: Fleet) -> None:
