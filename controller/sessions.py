@@ -74,7 +74,7 @@ def find(cookie: Cookie, store: Store, settings: Settings, now: int) -> SignedIn
         return None
     row, user = found
     if row.seen_at < now - web_sessions.SEEN_MS:
-        with if_it_can("when a session was last seen"), store.write() as db:
+        with if_it_can("when a session was last seen"), store.write(aside=True) as db:
             web_sessions.seen(db, row.id, now)
     return SignedIn(row.id, row.way, user)
 

@@ -85,6 +85,6 @@ def _by_key(ctx: Context, header: str, now: int) -> Actor:
             say("this API key is not known here, was revoked or has expired; make another with a log-in")
         )
     if found.last_used_at is None or found.last_used_at < now - keys.LAST_USE_MS:
-        with if_it_can("when a key was last used"), ctx.store.write() as db:
+        with if_it_can("when a key was last used"), ctx.store.write(aside=True) as db:
             keys.used(db, found.key_id, now)
     return Actor(found.user_id, found.user_name, found.role, "key", found.key_id)

@@ -43,6 +43,7 @@ OPTIONS = (
     ("grpc.so_reuseport", 0),  # two controllers on one port would share the agents at random
 )
 THREADS = 16  # for the store and the logs' files: a few that wait for the disk must not keep the others waiting
+END_SECONDS = 3.0  # for calls that are under way at the end; it is over when they are
 CERTIFICATE_LOOK_SECONDS = 3600.0
 
 
@@ -141,7 +142,7 @@ class FleetServer:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)  # streams end with a word, the lease is given back
-            await asyncio.gather(fleet.stop(0.2), enrol.stop(0.2))
+            await asyncio.gather(fleet.stop(END_SECONDS), enrol.stop(END_SECONDS))
 
     def _credentials(self, *, ask_for_certificate: bool) -> Any:
         """Looks at the certificate's age once an hour at most, and at once when the CA is another; the fetcher runs at

@@ -133,10 +133,10 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
             self._join(session, first.hello, context)
             del first  # a thousand streams: what has been read is not kept for as long as they last
             await self._serve(session, peer, context)
+            if session.why_ended:  # before anything is written: who is told to go dials the next one meanwhile
+                await context.abort(grpc.StatusCode.CANCELLED, session.why_ended)
         finally:
             await self._left(session)
-        if session.why_ended:
-            await context.abort(grpc.StatusCode.CANCELLED, session.why_ended)
         return None
 
     async def _send_on(self, context: grpc.aio.ServicerContext) -> None:

@@ -20,6 +20,7 @@ from controller.store import users
 from controller.store.tables import Channel, Node, Reservation
 
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
+CALM_MS = 60_000  # after a start nobody is told of lost nodes: they come back, or will be told of then
 LOST_AHEAD_MS = 2 * HOUR  # bookings that start later may well see the node again
 
 
@@ -80,7 +81,10 @@ class Scene:
         if said.online:
             return None
         since = max(said.since or node.last_seen_at or 0, self.since if not said.since else 0)
-        return since if self.now - max(since, self.since) >= self.ctx.settings.notify_node_lost_seconds * 1000 else None
+        long = self.ctx.settings.notify_node_lost_seconds * 1000
+        if self.now - self.since < CALM_MS or self.now - max(since, self.since) < long:
+            return None
+        return since
 
     def others(self, booked: Booked) -> list[dict[str, Any]]:
         """Channels elsewhere that could serve the rest of a booking, at its time."""

@@ -44,6 +44,7 @@ _ONE_CHANNEL = (
 LOCK_SECONDS = (
     5.0  # for as long as a person looks at a page that does not come: then 503 in words, and agents come again
 )
+ASIDE_SECONDS = 0.1  # for notes on the side: whoever asked does not wait for them
 _IDLE_SECONDS = 1.0
 # A server that is gone without a word is noticed in half a minute.
 _PG_ARGS = {
@@ -119,14 +120,22 @@ class Store:
 
         @event.listens_for(self.engine, "begin")
         def _begin(connection) -> None:
-            connection.exec_driver_sql(
-                "BEGIN IMMEDIATE" if connection.get_execution_options().get("write") else "BEGIN"
-            )
+            options = connection.get_execution_options()
+            if not options.get("aside"):
+                connection.exec_driver_sql("BEGIN IMMEDIATE" if options.get("write") else "BEGIN")
+                return
+            connection.exec_driver_sql(f"PRAGMA busy_timeout={ASIDE_SECONDS * 1000:.0f}")
+            try:
+                connection.exec_driver_sql("BEGIN IMMEDIATE")
+            finally:
+                connection.exec_driver_sql(f"PRAGMA busy_timeout={LOCK_SECONDS * 1000:.0f}")
 
     def _postgresql_ways(self) -> None:
         @event.listens_for(self.engine, "begin")
         def _begin(connection) -> None:
             options = connection.get_execution_options()
+            if options.get("aside"):
+                connection.exec_driver_sql(f"SET LOCAL lock_timeout = {ASIDE_SECONDS * 1000:.0f}")
             if options.get("only"):
                 connection.exec_driver_sql(_ONE_CHANNEL, {"which": crc32(options["only"].encode()) & 0x7FFFFFFF})
             elif options.get("write"):
@@ -169,11 +178,13 @@ class Store:
             yield session
 
     @contextmanager
-    def write(self, only: str = "") -> Iterator[Write]:
+    def write(self, only: str = "", aside: bool = False) -> Iterator[Write]:
         """One write transaction: committed at the end, rolled back on any error; raises revision by one. `only`: the
-        channel that it reads and writes about, and no other (see above)."""
+        channel that it reads and writes about, and no other (see above). `aside`: gives up at once where others write."""
         self._need()
-        with self._in_turn(), self._write(bind=self.engine.execution_options(write=True, only=only)) as session:
+        options = {"write": True, "only": only, "aside": aside}
+        seconds = ASIDE_SECONDS if aside else LOCK_SECONDS
+        with self._in_turn(seconds), self._write(bind=self.engine.execution_options(**options)) as session:
             with session.begin():
                 yield session
                 session.flush()
@@ -183,12 +194,12 @@ class Store:
             listener(touched)
 
     @contextmanager
-    def _in_turn(self) -> Iterator[None]:
+    def _in_turn(self, seconds: float) -> Iterator[None]:
         """SQLite: one writer of this process after the other. Raises as SQLite does where the turn does not come."""
         if not self.sqlite:
             yield
             return
-        if not self._turn.acquire(timeout=LOCK_SECONDS):
+        if not self._turn.acquire(timeout=seconds):
             raise OperationalError("BEGIN IMMEDIATE", None, sqlite3.OperationalError("database is locked"))
         try:
             yield

@@ -131,8 +131,8 @@ class Cluster:
             self.run_cli("slotserve-agent", "enrol", join)
             self.agent.start()
             self.gateway.start()
-            self.until(lambda: self.node()["online"], 20, "the node is online")
-            self.until(lambda: httpx.get(self.gateway_url + "/healthz").status_code == 200, 20, "the gateway answers")
+            self.until(lambda: self.node()["online"], 60, "the node is online")
+            self.until(lambda: httpx.get(self.gateway_url + "/healthz").status_code == 200, 60, "the gateway answers")
         except BaseException:
             self.__exit__(*sys.exc_info())
             raise

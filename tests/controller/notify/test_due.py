@@ -184,8 +184,9 @@ def test_a_lost_node_is_told_with_ways_out_and_its_return_too(making: Make) -> N
     assert ("root", "node_lost") in at(w, w.now + MIN, going)  # another outage is another event
 
 
-def test_after_a_restart_nodes_have_time_to_come_back(making: Make) -> None:
-    w = making()
+@pytest.mark.parametrize("seconds", [5, 60])
+def test_after_a_restart_nodes_have_time_to_come_back(making: Make, seconds: float) -> None:
+    w = making(notify_node_lost_seconds=seconds)
     with w.store.write() as session:
         session.execute(update(Node).values(last_seen_at=w.now - DAY))
     w.ctx.live.update("n1", online=False, since=0)
