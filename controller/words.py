@@ -121,6 +121,7 @@ FIELDS: dict[str, str] = {
     "drain_until": N_("maintenance until"),
     "email": N_("e-mail"),
     "enabled": N_("in use"),
+    "enrolment": N_("invitation"),
     "ends_at": N_("end"),
     "engine": N_("engine"),
     "env": N_("environment"),

@@ -28,6 +28,8 @@ WORDS = {
     "True": N_("yes"),
     "False": N_("no"),
     "exclusive": N_("exclusive"),
+    "oidc": N_("by the identity provider"),
+    "password": N_("by a password"),
     "user": N_("user"),
     "approver": N_("approver"),
     "admin": N_("administrator"),

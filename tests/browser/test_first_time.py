@@ -4,6 +4,7 @@ the log-in to a call that works in at most eight actions; a load is watched, and
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -21,6 +22,13 @@ pytestmark = [
     pytest.mark.skipif(not CHROMIUM.exists(), reason=f"chromium is not installed ({CHROMIUM})"),
 ]
 WAIT = 60_000
+
+
+@pytest.fixture(autouse=True)
+def nothing_runs_after_it(fleet: Fleet) -> Iterator[None]:
+    yield
+    for booking in fleet.get("/reservations?status=running")["items"]:
+        fleet.post(f"/reservations/{booking['id']}/end", {"reason": "the next test begins"})
 
 
 class Actions:
@@ -71,8 +79,6 @@ def test_from_the_log_in_to_a_call_that_works_in_eight_actions(fleet: Fleet, vis
     answer = fleet.until(called, 60, "the copied call is answered")
     assert "choices" in answer
     assert here.complaints == []
-    for booking in fleet.get("/reservations?status=running")["items"]:
-        fleet.post(f"/reservations/{booking['id']}/end", {"reason": "the next test begins"})
 
 
 def test_a_load_is_watched_and_a_failure_with_its_fallback(fleet: Fleet, visit: Any) -> None:

@@ -133,7 +133,7 @@
     el.hidden = false;
     clearTimeout(toast.timer);
     const hide = () => { if (el.matches(':hover, :focus-within')) toast.timer = setTimeout(hide, 2000); else el.hidden = true; };
-    toast.timer = setTimeout(hide, 8000);
+    toast.timer = setTimeout(hide, more ? 20000 : 8000); // who is to press something needs time to read it first
   }
 
   async function call(method, path, data) {
