@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Iterator
 
 import httpx
@@ -36,6 +37,7 @@ class Load:
         url, trust = self.fleet.gateway(self.host)
         url += f"{'' if self.relayed else '/channels/main'}/v1/chat/completions"
         while not self._end.is_set():
+            began = time.monotonic()
             try:
                 with httpx.stream(
                     "POST", url, json=body, timeout=60, verify=trust,
@@ -47,7 +49,7 @@ class Load:
             except httpx.HTTPError as err:
                 self.problems.append(repr(err))
             self.streams += 1
-            self._end.wait(0.5)  # the machine has more to do
+            self._end.wait(max(1.0, 1.5 * (time.monotonic() - began)))  # the machine has more to do
 
 
 @contextlib.contextmanager
