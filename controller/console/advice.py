@@ -88,6 +88,9 @@ _RULES: tuple[tuple[str, str], ...] = (
     (r"the engine crashed .*: somebody ended it \((\w+)\)", N_("Somebody ended it (%(a)s).")),
     (r".* with exit status (-?\d+); see its output", N_("It ended with exit status %(a)s; see its output.")),
     (r".*; see its output", N_("See its output.")),
+    # of the cards of a node
+    (r"no GPU can be seen \((.*)\)", N_("No GPU can be seen: %(a)s.")),
+    (r"GPU (.+) cannot be seen \(there are (\d+) others\)", N_("GPU %(a)s cannot be seen; there are %(b)s others.")),
 )  # fmt: skip
 RULES = tuple((re.compile(pattern, re.DOTALL), words) for pattern, words in _RULES)
 _CAUSE_FIRST = re.compile(r"^([Oo]ut of \w+ memory)\. (\w)")

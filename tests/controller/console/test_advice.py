@@ -31,6 +31,8 @@ def test_each_reason_of_the_corpus_is_recognised(reason: str) -> None:
         ("the engine ended by itself before it was ready with exit status 1; see its output", "它以退出状态 1 结束，请查看其输出。"),
         ("bad argument: the engine does not know <b>; correct it in the preset, or use an engine that knows it",
          "引擎不认识 &lt;b&gt;：请在参数预设中改正，或使用认识它的引擎。"),
+        ("no GPU can be seen (driver not loaded)", "看不到任何 GPU：driver not loaded。"),
+        ("GPU 2, 3 cannot be seen (there are 6 others)", "看不到 GPU 2, 3；还有其他 6 个。"),
         ("something <new>", '<span lang="en">something &lt;new&gt;</span>'),
     ],
 )  # fmt: skip
