@@ -140,10 +140,12 @@ class Fleet:
     def channel(self, node: str) -> dict[str, Any]:
         return self.api("GET", f"/channels/{node}/main")
 
-    def book(self, node: str, model: str, seconds: float, *, start_in: float = 0, key: str = "") -> dict[str, Any]:
+    def book(
+        self, node: str, model: str, seconds: float, *, start_in: float = 0, preset: str | None = None
+    ) -> dict[str, Any]:
         now = time.time()
         body = {
-            "channel": f"{node}/main", "kind": "model", "model": model, "preset": None,
+            "channel": f"{node}/main", "kind": "model", "model": model, "preset": preset,
             "starts_at": rfc3339(now + start_in), "ends_at": rfc3339(now + start_in + seconds),
         }  # fmt: skip
         return self.api("POST", "/reservations", body)
