@@ -44,10 +44,12 @@ class Ca(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """What the planner and the agents' streams have counted since the start; `changes`: of decisions."""
+    """What the planner and the agents' streams have counted since the start: `looks` at channels, `changes` of decisions,
+    `lateness` of switches against their due times."""
 
+    looks: int
     changes: int
-    late: Histogram
+    lateness: Histogram
     streams: Figures
 
 
@@ -65,7 +67,6 @@ def steps_of_the_clock() -> Callable[[], float]:
 class Context:
     """One a process. `wake_planner(*channel_ids)` (none = all) and `wake_commands()` are thread-safe and return at once;
     `keys_changed()` tells the fleet that a key or person changed. `plan_looked_at()` = ms of the planner's last look;
-    `planner_figures()` = (channels looked at since the start, seconds by which the newest due times were met late).
     `fleet_figures()`: what was counted since the start; `clock_stepped()`: seconds by which this machine's clock was.
     `leads()`: whether this controller plans; `leader()`: where the one that does is, as agents dial it ("" = none known)."""
 
@@ -80,7 +81,6 @@ class Context:
     logs: EngineLogs | None = None
     ca: Ca | None = None
     enrol_address: str = ""
-    planner_figures: Callable[[], tuple[int, list[float]]] = lambda: (0, [])
     fleet_figures: Callable[[], Counted | None] = lambda: None
     clock_stepped: Callable[[], float] = lambda: 0.0
     leads: Callable[[], bool] = lambda: True

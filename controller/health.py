@@ -204,13 +204,13 @@ class _Figures(Collector):
         if looked is not None:
             age = (ctx.clock() - looked) / 1000
             yield GaugeMetricFamily("slotserve_planner_last_look_seconds", "Age of the planner's last look", value=age)
-        yield from _planner(*ctx.planner_figures())
 
 
 def _counted(counted: Counted) -> Iterator[Metric]:
     """Since the start of this process."""
     streams = counted.streams
     for name, text, value in (
+        ("slotserve_planner_looks", "Channels looked at", counted.looks),
         ("slotserve_planner_changes", "Decisions that became others", counted.changes),
         ("slotserve_link_connects", "Streams of agents that began", streams.connects),
         ("slotserve_plan_pushes", "Plans sent", streams.pushes),
@@ -226,20 +226,6 @@ def _counted(counted: Counted) -> Iterator[Metric]:
     yield from (ended, answers)
     for name, text, histogram in (
         ("slotserve_plan_acknowledged_seconds", "From a plan's push to its acknowledgement", streams.acknowledged),
-        ("slotserve_planner_late_seconds", "By how much due times were met late", counted.late),
+        ("slotserve_planner_lateness_seconds", "By how much due times were met late", counted.lateness),
     ):
         yield HistogramMetricFamily(name, text, buckets=histogram.buckets(), sum_value=histogram.sum)
-
-
-def _planner(looks: int, lateness: list[float]) -> Iterator[Metric]:
-    yield CounterMetricFamily("slotserve_planner_looks", "Channels looked at", value=looks)
-    late = GaugeMetricFamily(
-        "slotserve_planner_lateness_seconds",
-        "By how much the newest due times (1000 at most) were met late",
-        labels=["quantile"],
-    )
-    ordered = sorted(lateness)
-    for quantile in ("0.5", "0.99", "1"):
-        if ordered:
-            late.add_metric([quantile], ordered[min(len(ordered) - 1, int(float(quantile) * len(ordered)))])
-    yield late

@@ -13,7 +13,6 @@ import contextlib
 import logging
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Collection, Iterable
 
 from controller.fleet import planner_store
@@ -36,8 +35,7 @@ PlanStamp = tuple[int, int, bytes, bytes]
 class Planner:
     """One a process. `push(node name)` is called on the loop when a node's plan has changed.
 
-    Metrics: `last_look_ms` (clock), `looks`, `changes` (of decisions), `lateness` (seconds by which the newest due times
-    were met late), `late` (the same as a histogram).
+    Metrics: `last_look_ms` (clock), `looks`, `changes` (of decisions), `lateness` (by how much due times were met late).
     """
 
     def __init__(
@@ -52,8 +50,7 @@ class Planner:
         self.epoch = 0
         self.last_look_ms: int | None = None
         self.looks = self.changes = 0
-        self.lateness: deque[float] = deque(maxlen=1000)
-        self.late = Histogram()  # the same of all of them since the start
+        self.lateness = Histogram()
         self._nodes: dict[str, NodeRecord] = {}
         self._by_name: dict[str, NodeRecord] = {}
         self._lock = threading.Lock()
@@ -283,8 +280,7 @@ class Planner:
         before = self._nodes.get(node.id)
         if before is not None:
             if before.due is not None and before.due <= now:
-                self.lateness.append((self._clock() - before.due) / 1000)
-                self.late.note(max(0.0, self.lateness[-1]))
+                self.lateness.note(max(0, self._clock() - before.due) / 1000)
             if before.name != node.name:
                 self._by_name.pop(before.name, None)
         self._nodes[node.id] = self._by_name[node.name] = node

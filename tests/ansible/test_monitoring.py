@@ -42,6 +42,7 @@ def test_alerts_and_dashboard_ask_for_figures_that_exist() -> None:
 
 # Alert: what is measured once a minute (promtool's notation), minutes until it comes, its labels, words of its summary.
 CHANNEL = 'slotserve_channel_phase{job="slotserve-controller", channel="n/main", phase="%s", instance="c:8700"}'
+LATE = 'slotserve_planner_lateness_seconds_bucket{le="%s", instance="c"}'
 ALERTS: dict[str, tuple[dict[str, str], int, dict[str, str], str]] = {
     "SlotServeControllerDown": ({'up{job="slotserve-controller", instance="c:8700"}': "0x40"}, 2,
                                 {"job": "slotserve-controller", "instance": "c:8700"},
@@ -52,8 +53,8 @@ ALERTS: dict[str, tuple[dict[str, str], int, dict[str, str], str]] = {
                               "The database does not answer the controller"),
     "SlotServePlannerStuck": ({'slotserve_planner_last_look_seconds{instance="c"}': "90x40"}, 1, {"instance": "c"},
                               "The planner has not looked at the channels for 1m 30s"),
-    "SlotServePlannerLate": ({'slotserve_planner_lateness_seconds{quantile="0.99"}': "8x40"}, 5, {"quantile": "0.99"},
-                             "Bookings begin late by 8s"),
+    "SlotServePlannerLate": ({LATE % "5.0": "0x40", LATE % "10.0": "0+1x40", LATE % "+Inf": "0+1x40"}, 6, {},
+                             "Bookings begin late by 9.95s"),
     "SlotServeNodeOffline": ({'slotserve_node_online{node="n", instance="a"}': "0x40",
                               'slotserve_node_online{node="n", instance="b"}': "0x40"}, 5, {"node": "n"},
                              "Node n is not connected"),
@@ -83,7 +84,8 @@ QUIET = {
     'slotserve_leader{instance="b"}': "0x40",
     'slotserve_database_up{instance="c"}': "1x40",
     'slotserve_planner_last_look_seconds{instance="c"}': "3x40",
-    'slotserve_planner_lateness_seconds{quantile="0.99"}': "0.2x40",
+    LATE % "0.2": "0+1x40",
+    LATE % "+Inf": "0+1x40",
     'slotserve_node_online{node="n", instance="a"}': "1x40",
     'slotserve_node_online{node="n", instance="b"}': "0x40",
     'slotserve_node_plan_refused{node="n", instance="a"}': "0x40",

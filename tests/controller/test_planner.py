@@ -75,7 +75,8 @@ def test_due_times_are_met_and_life_goes_on(world) -> None:
     finished = world.row(Reservation, "r1")
     assert (finished.status, finished.ended_at) == ("finished", START + 1_200_000)
     assert world.planner.next_due() is None
-    assert list(world.planner.lateness) == [0, 0, 0.02, 0]
+    assert world.planner.lateness.sum == 0.02
+    assert world.planner.lateness.buckets()[-1] == ("+Inf", 4)
 
 
 def test_a_restart_changes_the_epoch_and_nothing_else(world) -> None:
@@ -385,7 +386,7 @@ def test_the_running_planner_wakes_for_commits_nodes_and_due_times(tmp_path) -> 
                 seen.append(first)
 
             await expect(("D", "default"))
-            await asyncio.to_thread(world.book, "r1", 0.5, 0.9)
+            await asyncio.to_thread(world.book, "r1", 3, 6)  # each target holds longer than a busy machine stalls
             await expect(("A", "preload"))
             await expect(("A", "reserved"))
             await expect(("D", "default"))
@@ -394,7 +395,8 @@ def test_the_running_planner_wakes_for_commits_nodes_and_due_times(tmp_path) -> 
             return seen
 
         assert len(asyncio.run(play())) == 4
-        assert max(world.planner.lateness) < 2, "not by the tick of 60 s"
+        met = dict(world.planner.lateness.buckets())
+        assert met["10.0"] == met["+Inf"], "not by the tick of 60 s"
     finally:
         del type(world).now
         world.store.close()

@@ -35,9 +35,12 @@ def test_what_the_fleet_counts(w: World) -> None:
     for seconds in (0.01, 0.3, 7.0):
         streams.acknowledged.note(seconds)
         late.note(seconds)
-    w.ctx.fleet_figures = lambda: Counted(9, late, streams)
+    w.ctx.fleet_figures = lambda: Counted(7, 9, late, streams)
+    w.ctx.plan_looked_at = lambda: w.now - 1500
     w.ctx.live.update("n1", clock_skew_seconds=-1.5, refusal="the disk is full")
     found = scraped(w)
+    assert found["slotserve_planner_last_look_seconds"] == 1.5
+    assert found["slotserve_planner_looks_total"] == 7
     assert found["slotserve_planner_changes_total"] == 9
     assert found["slotserve_link_connects_total"] == 3
     assert found['slotserve_link_disconnects_total{cause="by_us"}'] == 2
@@ -46,8 +49,8 @@ def test_what_the_fleet_counts(w: World) -> None:
     assert found["slotserve_leader_terms_total"] == 1
     assert found["slotserve_plan_acknowledged_seconds_count"] == 3
     assert found['slotserve_plan_acknowledged_seconds_bucket{le="0.5"}'] == 2
-    assert found['slotserve_planner_late_seconds_bucket{le="0.1"}'] == 1
-    assert found['slotserve_planner_late_seconds_bucket{le="+Inf"}'] == 3
+    assert found['slotserve_planner_lateness_seconds_bucket{le="0.1"}'] == 1
+    assert found['slotserve_planner_lateness_seconds_bucket{le="+Inf"}'] == 3
     assert found["slotserve_links"] == 1
     assert found['slotserve_node_clock_skew_seconds{node="n1"}'] == -1.5
     assert found['slotserve_node_plan_refused{node="n1"}'] == 1

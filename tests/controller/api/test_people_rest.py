@@ -289,18 +289,3 @@ def test_ready_means_that_the_planner_looks(w: World) -> None:
     with w.store.write() as session:
         session.get(Leader, 1).epoch = 0  # type: ignore[union-attr]
     assert "no planner" in w.call("GET", "/readyz", who=None).get_json()["problems"][0]
-
-
-def test_how_late_the_planner_is_is_measured(w: World) -> None:
-    assert "slotserve_planner_looks_total 0.0" in w.client.get("/metrics").get_data(as_text=True)
-    w.ctx.planner_figures = lambda: (7, [0.002] * 98 + [0.5, 0.01])
-    w.ctx.plan_looked_at = lambda: w.now - 1500
-    lines = w.client.get("/metrics").get_data(as_text=True).splitlines()
-    for line in (
-        "slotserve_planner_looks_total 7.0",
-        'slotserve_planner_lateness_seconds{quantile="0.5"} 0.002',
-        'slotserve_planner_lateness_seconds{quantile="0.99"} 0.5',
-        'slotserve_planner_lateness_seconds{quantile="1"} 0.5',
-        "slotserve_planner_last_look_seconds 1.5",
-    ):
-        assert line in lines
