@@ -33,6 +33,10 @@ NAMES = {
     "pover": "Pushover", "mmost": "Mattermost", "mmosts": "Mattermost", "msteams": "Microsoft Teams",
 }  # fmt: skip
 CONNECT_SECONDS, READ_SECONDS = 5.0, 10.0
+# Apprise writes addresses into its log whole, with the secrets in them: nothing of it goes into ours. What it says of a
+# failure is taken from it (LogCapture) and told in the refusal.
+logging.getLogger("apprise").propagate = False
+logging.getLogger("apprise").addHandler(logging.NullHandler())
 _one = threading.Lock()  # what apprise says of a failure is in its log: one at a time, or it would be somebody else's
 
 

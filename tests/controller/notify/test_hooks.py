@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import socket
 from typing import Any
 
@@ -205,6 +206,18 @@ def test_addresses_of_chat_services_are_understood(url: str, service: str) -> No
 def test_what_acts_on_this_machine_or_is_not_known_is_refused(url: str) -> None:
     with pytest.raises(Refused):
         chat.check(url, private=True)
+
+
+def test_an_address_with_its_secret_never_reaches_the_log(capfd: pytest.CaptureFixture[str]) -> None:
+    """Apprise says what it could not load, whole."""
+    ours = logging.StreamHandler()  # as the controller's own, at the root (caplog would hear it from apprise's logger)
+    logging.getLogger().addHandler(ours)
+    try:
+        with pytest.raises(Refused):
+            chat.check("slack://T1JJ3T3L2-secret", private=True)
+    finally:
+        logging.getLogger().removeHandler(ours)
+    assert "secret" not in "".join(capfd.readouterr())
 
 
 @pytest.mark.parametrize(
