@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from controller.store.tables import Reservation, WebSession
+from tests.browser.conftest import SCREENS
 from tests.browser.test_booking import Timeline, booked
 from tests.browser.visits import CHROMIUM, WIDE
 from tests.console_scene import PASSWORD, Scene, at
@@ -138,4 +139,24 @@ def test_filters_stay_through_a_reload_and_two_clicks_act_once(world: Scene, vis
     page.dblclick("#book-dialog [data-submit]")
     expect(page.locator("[data-toast]")).to_contain_text("Booked")
     assert len(booked(world, C7, "lin")) == 1
+    assert here.complaints == []
+
+
+def test_a_booking_on_a_node_that_is_away_is_moved_by_one_click(world: Scene, visit: Any) -> None:
+    booking = own(world)
+    with world.store.write() as db:
+        row = db.get(Reservation, booking)
+        row.problem, row.kind, row.model, row.preset = "no contact with node gpu-a01", "exclusive", None, None
+    here = visit(WIDE)
+    page = here.sign_in("lin", PASSWORD, f"/bookings/{booking}")
+    expect(page.locator("[data-part=state]")).to_contain_text("There is no contact with the node at present")
+    move = page.locator("[data-part=state] [data-api$='/move']").first
+    to = move.inner_text().removeprefix("Move to ").strip()
+    SCREENS.mkdir(parents=True, exist_ok=True)
+    page.screenshot(path=str(SCREENS / "booking-to-be-moved.png"))
+    move.click()
+    expect(page.locator("[data-toast]")).to_contain_text("Moved")
+    expect(page.locator("h1")).to_contain_text(to)
+    assert booked(world, C7, "lin") == []
+    assert (at("20:00"), at("22:00")) in booked(world, to, "lin")
     assert here.complaints == []
