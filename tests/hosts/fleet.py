@@ -103,7 +103,7 @@ class Fleet:
         began = time.monotonic()
         said = subprocess.run(
             command, cwd=where, env=self.env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-            stdin=subprocess.DEVNULL, timeout=900, check=False,
+            stdin=subprocess.DEVNULL, timeout=1500, check=False,
         )  # fmt: skip
         took = self.seconds[name] = time.monotonic() - began
         print(f"{name}: {took:.0f} s")
