@@ -156,7 +156,7 @@ def test_tiny_chunks_while_the_engine_is_dialled() -> None:
             full.bind(str(rig.engine.path))
             full.listen(0)
             first.connect(str(rig.engine.path))
-            begun, tiny = b'{"model": "auto", "x": "' + b"y" * 70_000, 200_000
+            begun, tiny = b'{"model": "auto", "x": "' + b"y" * 70_000, 80_000
             head = request("/v1/chat/completions", headers="Transfer-Encoding: chunked\r\n")
             chunks = b"%x\r\n%b\r\n" % (len(begun), begun) + b"1\r\nz\r\n" * tiny + b'2\r\n"}\r\n0\r\n\r\n'
             reader, writer = await rig.open(head + chunks)
