@@ -139,8 +139,23 @@ def _refusal(answer: httpx.Response, url: str, words: Words | None) -> Refused:
         )
     if answer.status_code == 401:
         message += " (slotserve login, or set SLOTSERVE_API_KEY)"
+    message += next((f" ({hint})" for start, hint in LISTED.items() if message.startswith(start)), "")
     lines = [words.told(message), *ways_out(whole, words)] if words else [message]
     return Refused("\n".join(lines), answer.status_code, code, details)
+
+
+# What does not exist -> what lists what does.
+LISTED = {
+    **{f"{field}there is no channel": "slotserve channels lists them" for field in ("", "channel: ")},
+    **{f"{field}there is no model": "slotserve models lists them" for field in ("", "model: ")},
+    **{f"{field}there is no preset": "slotserve presets lists them" for field in ("", "preset: ")},
+    "there is no booking": "slotserve bookings lists yours, with --all everybody's",
+    "there is no node": "slotserve nodes lists them",
+    "there is nobody": "slotserve users lists them",
+    "user: there is nobody": "slotserve users lists them",
+    "holder: there is nobody": "slotserve users lists them",
+    "there is no target": "slotserve notifications targets lists them",
+}
 
 
 def ways_out(body: dict[str, Any], words: Words) -> list[str]:

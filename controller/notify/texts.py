@@ -288,6 +288,7 @@ LABELS: dict[str, str] = {
     "gpus": N_("GPUs"),
     "visible": N_("For your shell"),
     "processes": N_("Processes"),
+    "end_them": N_("To end them, on the node"),
     "bookings": N_("Bookings there"),
     "others": N_("Free elsewhere"),
 }

@@ -171,6 +171,8 @@ def _rows(facts: Mapping[str, Any], clock: Clock) -> dict[str, str]:
     values["gpus"] = "\n".join(gpus)
     values["visible"] = f"export CUDA_VISIBLE_DEVICES={','.join(gpus)}" if gpus else ""
     values["processes"] = "\n".join(_process(p, language) for p in facts.get("processes") or [])
+    if facts.get("message") == "card_in_use_admin":  # an administrator's command, and nobody else's
+        values["end_them"] = f"sudo kill {' '.join(str(int(p['pid'])) for p in facts.get('processes') or [])}"
     values["bookings"] = "\n".join(_listed(texts.BOOKED, b, clock) for b in facts.get("bookings") or [])
     values["others"] = "\n".join(_listed(texts.FREE, o, clock) for o in facts.get("others") or [])
     return {name: values.get(name, "") for name in texts.LABELS}

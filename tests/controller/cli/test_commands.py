@@ -205,9 +205,9 @@ def test_wrong_usage_is_2(run: Run, args: list[str], says: str) -> None:
 @pytest.mark.parametrize(
     ("args", "says"),
     [
-        (["channel", "show", "gpu-a01/none"], "there is no channel gpu-a01/none"),
+        (["channel", "show", "gpu-a01/none"], "there is no channel gpu-a01/none (slotserve channels lists them)"),
         (["channel", "override", "gpu-a01/c6", "--unload"], "only an administrator"),
-        (["booking", "show", "none"], "there is no booking none"),
+        (["booking", "show", "none"], "there is no booking none (slotserve bookings lists yours"),
         (["book", "No-Such-Model", "--channel", "gpu-a01/c6", "--at", "tomorrow 9:00"], "No-Such-Model"),
         (["book", "Qwen3-32B-Q4_K_M", "--channel", "gpu-a01/main", "--at", "9:00"], "already over"),
         (["audit"], "only an administrator"),

@@ -134,7 +134,12 @@ def test_a_bare_card_is_yours_and_must_be_left(making: Make) -> None:
     assert "pid 4712" in notice["text"]
     assert "9999" not in notice["text"]
     assert notice["reservation_id"] != mine["id"]
-    assert "tom's processes still hold" in w.get("/notifications?kind=card_in_use")["items"][0]["title"]
+    told_root = w.get("/notifications?kind=card_in_use")["items"][0]
+    assert "tom's processes still hold" in told_root["title"]
+    assert (
+        "To end them, on the node: sudo kill 4712." in told_root["text"]
+    )  # theirs to say; SlotServe ends nothing itself
+    assert "sudo kill" not in notice["text"]
     assert at(w, start + 2 * HOUR + 5 * MIN) == []
 
 
