@@ -79,7 +79,14 @@ def targets(app: App, shared: bool) -> None:
     with app.client() as client:
         answer = client.get("/notification-targets", shared=1 if shared else None)
     rows = [
-        [t["id"], t["name"], t["way"], t["url"] or "(key lost: add it anew)", ", ".join(t["kinds"]) or "all", _state(app, t)]
+        [
+            t["id"],
+            t["name"],
+            t["way"],
+            t["url"] or "(key lost: add it anew)",
+            ", ".join(t["kinds"]) or "all",
+            _state(app, t),
+        ]
         for t in answer["items"]
     ]
     app.out(answer, lambda: app.table(["id", "name", "way", "to", "kinds", "last"], rows, "None."))
