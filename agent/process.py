@@ -20,6 +20,7 @@ from agent.channels import ChannelTask
 from agent.clock import JUMP_MS, SKEW_LIMIT_SECONDS, NodeClock
 from agent.core.alive import Limits
 from agent.figures import Figures
+from agent.files import write_private
 from agent.gateways import Gateways
 from agent.link import Link
 from agent.liveness import Liveness
@@ -32,8 +33,7 @@ from agent.runtime.models import ModelIndex
 from agent.settings import AgentSettings, NodeFile
 from agent.spool import Spool
 from agent.state import State
-from common.files import write_private
-from common.systemd import feed_watchdog, notify
+from agent.systemd import feed_watchdog, notify
 from protos import fleet_pb2
 
 log = logging.getLogger(__name__)

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from agent.errors import AgentError, NotEnrolled
-from common.files import write_private
+from agent.files import write_private
 
 log = logging.getLogger(__name__)
 REMEMBERED_COMMANDS = 500

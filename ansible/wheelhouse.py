@@ -30,7 +30,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 COMPONENTS = ("controller", "agent")
 GLIBC = ("2_28", "2_27", "2_26", "2_24", "2_17", "2_12", "2_5")  # wheels for older systems run on newer ones
-SOURCES = ("setup.cfg", "pyproject.toml", "LICENSE", "README.md", "controller", "agent", "common", "protos")
+SOURCES = ("setup.cfg", "pyproject.toml", "LICENSE", "README.md", "controller", "agent", "protos")
 
 
 def main() -> int:

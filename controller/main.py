@@ -25,16 +25,15 @@ from typing import Any
 
 import click
 
-from common import logs
-from common.files import write_private
-from common.systemd import notify
-from controller import memory, settings_view, vault
+from controller import logs, memory, settings_view, vault
 from controller.context import wall_ms
+from controller.files import write_private
 from controller.fleet import shared_secrets
 from controller.fleet.server import FleetServer
 from controller.settings import Settings
 from controller.store import migrate
 from controller.store.session import Store
+from controller.systemd import notify
 
 log = logging.getLogger(__name__)
 WEB_THREADS = 8

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from common.files import write_private
 from controller.cli import times
+from controller.files import write_private
 
 if TYPE_CHECKING:
     from controller.cli.client import Client

@@ -19,7 +19,6 @@ from typing import Any
 
 import click
 
-from common.files import write_private
 from controller.cli import demo_looks
 from controller.cli.app import App
 from controller.cli.client import Client, Refused
@@ -36,6 +35,7 @@ from controller.cli.demo_files import (
 from controller.cli.demo_processes import Child, end_leftovers, remember
 from controller.cli.demo_words import all_is_up
 from controller.cli.options import command
+from controller.files import write_private
 
 UP_SECONDS, LOADED_SECONDS = 60.0, 90.0
 OWN = (

@@ -17,7 +17,7 @@ from typing import Any
 
 import click
 
-from common.files import write_private
+from controller.files import write_private
 
 CHANNELS = ("a", "b")
 PEOPLE = (("admin", "admin"), ("maya", "user"), ("noor", "user"))

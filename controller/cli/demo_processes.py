@@ -14,7 +14,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from common.files import write_private
+from controller.files import write_private
 
 STOP_SECONDS = 20.0
 

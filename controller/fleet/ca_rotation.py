@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from cryptography import x509
 
-from common.files import write_private
+from controller.files import write_private
 from controller.fleet.ca import SIGNING, ca_id, make_ca
 
 Step = Literal["steady", "prepared", "switched"]

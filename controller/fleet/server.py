@@ -17,7 +17,6 @@ from typing import Any, Protocol
 
 import grpc
 
-from common.systemd import feed_watchdog
 from controller.fleet.ca import CertificateAuthority
 from controller.fleet.enrolment import EnrolmentService
 from controller.fleet.failures import StoreFailures
@@ -28,6 +27,7 @@ from controller.fleet.peers import PeerService
 from controller.fleet.records import Records
 from controller.fleet.service import FleetService
 from controller.store.session import Store
+from controller.systemd import feed_watchdog
 from protos import enrol_pb2_grpc, fleet_pb2_grpc, logs_pb2_grpc, peers_pb2_grpc
 
 log = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ from sqlalchemy import select
 
 from agent.enrolment import enrol, read_join
 from agent.state import SavedPlan, State, trusted
-from common.files import write_private
+from controller.files import write_private
 from controller.fleet import ca_rotation
 from controller.fleet.ca import CertificateAuthority
 from controller.fleet.ca_rotation import RotationRefused, look, waiting
