@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from controller.store.tables import Reservation, WebSession
+from controller.store.tables import Preset, Reservation, WebSession
 from tests.browser.conftest import SCREENS
 from tests.browser.test_booking import Timeline, booked
 from tests.browser.visits import CHROMIUM, WIDE
@@ -160,3 +160,20 @@ def test_a_booking_on_a_node_that_is_away_is_moved_by_one_click(world: Scene, vi
     assert booked(world, C7, "lin") == []
     assert (at("20:00"), at("22:00")) in booked(world, to, "lin")
     assert here.complaints == []
+
+
+def test_a_preset_that_somebody_saved_meanwhile_is_shown_before_it_is_overwritten(world: Scene, visit: Any) -> None:
+    with world.store.read() as db:
+        preset = str(db.query(Preset).filter_by(name="long-context").one().id)
+    page = visit(WIDE).sign_in("lin", PASSWORD, f"/presets/{preset}")
+    page.fill("#p-args", "-c 32768")
+    with world.store.write() as db:
+        row = db.get(Preset, preset)
+        row.args, row.version = ["-c", "1024"], row.version + 1
+    page.get_by_role("button", name="Save", exact=True).click()
+    expect(page.locator("form [data-said]").first).to_contain_text("with: -c 1024. Save again to put yours over it")
+    expect(page.locator("#p-args")).to_have_value("-c 32768")
+    page.get_by_role("button", name="Save", exact=True).click()
+    expect(page.locator("[data-toast]")).to_contain_text("Preset saved")
+    with world.store.read() as db:
+        assert db.get(Preset, preset).args == ["-c", "32768"]

@@ -81,6 +81,16 @@
     }, wait);
   }
 
+  // somebody has saved it meanwhile: what it is now, and that saving again puts this over it
+  async function stale() {
+    try {
+      const is = await call('GET', `/presets/${encodeURIComponent(W.preset)}`);
+      W.version = is.version;
+      showIn($('[data-said]', form), fill(W.tStale, { name: is.name, engine: is.engine, args: is.args.join(' ') || '–' }));
+      return true;
+    } catch { return false; }
+  }
+
   async function save(method, path, extra) {
     const buttons = $$('[type=submit], [data-save-new]', form);
     if (buttons.some(b => b.getAttribute('aria-disabled') === 'true')) return;
@@ -93,7 +103,7 @@
         try { sessionStorage.setItem('toast', W.tSaved); } catch { /* it is only said once less */ }
         location.assign(`/presets/${encodeURIComponent(told.id)}`);
       }
-    } catch (err) { refuse(form, err); }
+    } catch (err) { if (!(method === 'PATCH' && err.told?.error?.details?.version && await stale())) refuse(form, err); }
     buttons.forEach(b => { b.disabled = false; });
   }
 
