@@ -182,7 +182,11 @@ def _catalogue(s: Scene) -> None:
 
 def _people(s: Scene) -> None:
     with s.store.write() as db:
-        users.by_name(db, "lin").email = "lin@lab.example"
+        lin = users.by_name(db, "lin")
+        lin.email = "lin@lab.example"
+        s.ids["noa"] = users.create(db, "noa", None, "user", NOW - 2 * HOUR).id  # new here: nothing of her own yet
+        for name in ("maya", "noa", "noor"):
+            users.by_name(db, name).password_hash = lin.password_hash
         keys.create(db, s.ids["lin"], "notebook on the train", NOW - 400 * HOUR)
         keys.create(db, s.ids["lin"], "evaluation job", NOW - 30 * HOUR)
         links.create(db, s.ids["lin"], "feed", NOW - 20 * HOUR)

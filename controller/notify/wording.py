@@ -42,15 +42,17 @@ class Rendered:
     link: str
 
     names: tuple[str, ...] = ()  # of the rows, as in texts.LABELS
+    language: str = "en"
 
     def sentence(self) -> str:
         """All of it as running text, without what the title says already: what lists show."""
+        colon, between, stop, gap = ("：", "；", "。", "") if self.language.startswith("zh") else (": ", "; ", ".", " ")
         said = [
-            f"{label}: {value.replace(chr(10), '; ')}"
+            f"{label}{colon}{value.replace(chr(10), between)}"
             for name, (label, value) in zip(self.names, self.rows, strict=True)
             if name not in IN_TITLE
         ]
-        return " ".join([self.lead, *(f"{one.rstrip('.')}." for one in said), *self.advice]).strip()
+        return gap.join([self.lead, *(f"{one.rstrip('.。')}{stop}" for one in said), *self.advice]).strip()
 
 
 def render(kind: str, facts: Mapping[str, Any], language: str = "en", zone: ZoneInfo | None = None) -> Rendered:
@@ -67,7 +69,9 @@ def render(kind: str, facts: Mapping[str, Any], language: str = "en", zone: Zone
     named = [(name, value) for name, value in _rows(facts, clock).items() if value and value != lead]
     rows = tuple((translated(texts.LABELS[name], language), value) for name, value in named)
     title = translated(message.title, language) % places
-    return Rendered(title, lead, rows, tuple(advice), link_of(message.link, facts), tuple(name for name, _ in named))
+    return Rendered(
+        title, lead, rows, tuple(advice), link_of(message.link, facts), tuple(name for name, _ in named), language
+    )
 
 
 def link_of(link: str, facts: Mapping[str, Any]) -> str:

@@ -4,6 +4,7 @@ content policy forbids, no sideways scrolling. The pictures stay in .parts/scree
 from __future__ import annotations
 
 import json
+import re
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -65,6 +66,21 @@ OPEN = {
 }
 
 
+# What people see who may less, or have nothing yet.
+OTHERS = {
+    "forbidden": ("maya", "/admin/nodes"),
+    "overview-of-a-user": ("maya", "/"),
+    "booking-of-another": ("maya", "/bookings/{failing}"),
+    "bookings-none": ("noa", "/bookings"),
+    "bookings-past-none": ("noa", "/bookings/past"),
+    "usage-none": ("noa", "/usage"),
+    "notifications-none": ("noa", "/notifications"),
+    "keys-none": ("noa", "/account"),
+    "dialog-approval": ("noa", "/"),
+    "approvals-of-an-approver": ("noor", "/approvals"),
+}
+
+
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Any:
     world: Scene = scene(tmp_path_factory.mktemp("scene"), max_booking_hours=8)
@@ -96,6 +112,16 @@ def settle(here: Visitor) -> None:
     here.page.wait_for_timeout(100)
 
 
+def open_it(here: Visitor, press: str, there: str) -> None:
+    """Presses a button (it may be one that this width hides; "": the key `?`) and waits for what it opens."""
+    if press:
+        button = here.page.locator(press).first
+        button.click() if button.is_visible() else button.dispatch_event("click")
+    else:
+        here.page.keyboard.press("?")
+    here.page.wait_for_selector(there)
+
+
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     ("size", "language", "theme", "examined"),
@@ -124,7 +150,7 @@ def test_every_page(
             wrong.extend(f"{name}: {fault}" for fault in faults(here, axe))
         if here.sideways() > 0:
             wrong.append(f"{name}: {here.sideways()} px too wide")
-        wrong.extend(f"{name}: {said}" for said in here.complaints if "404" not in said)
+        wrong.extend(f"{name}: {said}" for said in here.complaints if not re.search("status of 40[34]", said))
         here.complaints.clear()
 
     here.page.goto(url + "/login")
@@ -140,14 +166,17 @@ def test_every_page(
         look(name)
     for name, (path, press, there) in OPEN.items():
         here.page.goto(url + path)
-        if press:
-            here.page.locator(press).first.click() if here.page.locator(
-                press
-            ).first.is_visible() else here.page.locator(press).first.dispatch_event("click")
-        else:
-            here.page.keyboard.press("?")
-        here.page.wait_for_selector(there)
+        open_it(here, press, there)
         look(name)
+    for who in dict.fromkeys(name for name, _ in OTHERS.values()):
+        here.context.clear_cookies(name="slotserve")
+        here.sign_in(who, PASSWORD, "/models")
+        for name, (whose, path) in OTHERS.items():
+            if whose == who:
+                here.page.goto(url + path.format(**ids))
+                if name == "dialog-approval":
+                    open_it(here, '[data-channel="gpu-b01/g0"] [data-book]', "#d-live .note")
+                look(name)
     assert wrong == []
 
 
