@@ -7,7 +7,8 @@ import secrets
 from datetime import timedelta
 from pathlib import Path
 
-from flask import Flask
+from flask import Flask, request
+from flask.sessions import SecureCookieSessionInterface
 from flask_wtf.csrf import CSRFProtect
 
 from controller import api, errors, health, key_files
@@ -35,6 +36,7 @@ def create_app(ctx: Context) -> Flask:
     )
     app.json.sort_keys = False  # type: ignore[attr-defined]
     app.json.ensure_ascii = False  # type: ignore[attr-defined]
+    app.session_interface = _Sessions()
     app.url_map.merge_slashes = False
     health.register(app, ctx)
     CSRFProtect().init_app(app)
@@ -45,6 +47,13 @@ def create_app(ctx: Context) -> Flask:
         if hasattr(console, "register"):
             console.register(app, ctx)
     return app
+
+
+class _Sessions(SecureCookieSessionInterface):
+    """The session's cookie is Secure wherever the console is reached by https, also where nobody has set its address."""
+
+    def get_cookie_secure(self, app: Flask) -> bool:
+        return super().get_cookie_secure(app) or request.is_secure
 
 
 def session_key(state_dir: Path) -> bytes:

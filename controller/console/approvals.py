@@ -107,7 +107,7 @@ def waiting(ctx: Context, actor: Actor, now: int) -> list[Request]:
 def _limits(ctx: Context, names: set[str]) -> dict[str, float | None]:
     """The hours a week that one person may hold of each of these channels."""
     with ctx.store.read() as db:
-        rows = {name: channels.find(db, *name.split("/", 1)) for name in names}
+        rows = {name: channels.by_full_name(db, name) for name in names}
         return {name: row[0].policy.get("max_hours_week") for name, row in rows.items() if row is not None}
 
 

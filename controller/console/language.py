@@ -35,7 +35,7 @@ def register(app: Flask, ctx: Context) -> None:
     def language(code: str) -> ResponseReturnValue:
         answer = redirect(safe_next(request.args.get("next")))
         if code in LANGUAGES:
-            answer.set_cookie("language", code, max_age=YEAR, samesite="Lax", httponly=True)
+            answer.set_cookie("language", code, max_age=YEAR, samesite="Lax", httponly=True, secure=request.is_secure)
         return answer
 
 

@@ -61,6 +61,18 @@ def test_log_in_and_out(world: Scene) -> None:
     assert client.get("/").status_code == 302
 
 
+def test_cookies_are_secure_wherever_it_is_reached_by_https(world: Scene) -> None:
+    for scheme in ("http", "https"):
+        client = world.app.test_client()
+        base = f"{scheme}://console.test"
+        page = client.get("/login", base_url=base).text
+        body = {"csrf_token": token(page), "name": "lin", "password": PASSWORD}
+        answer = client.post("/login", data=body, base_url=base, headers={"Referer": base + "/login"})
+        language = client.get("/language/en", base_url=base)
+        for cookie in (answer.headers["Set-Cookie"], language.headers["Set-Cookie"]):
+            assert ("Secure" in cookie) == (scheme == "https"), cookie
+
+
 def test_a_new_session_at_each_log_in(world: Scene) -> None:
     client = world.app.test_client()
     with client.session_transaction() as session:
