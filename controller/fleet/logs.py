@@ -24,6 +24,8 @@ SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 CAP = 10_000_000
 SEGMENT = 1_000_000
 READ_LIMIT = 1_000_000
+GAP = b"\n[slotserve: %d bytes of output are missing here, more was printed than could be kept]\n"
+BEFORE = b"[slotserve: %d bytes of output came before this and are no longer kept]\n"
 LAUNCHES = 50  # kept a channel: an engine that fails at once writes many short logs
 
 
@@ -50,8 +52,9 @@ class LogStore:
     def append(self, node: str, channel: str, launch: Launch, offset: int, data: bytes) -> int:
         """Keeps a piece and returns the offset after everything that is kept.
 
-        Bytes that are there already are passed over; a piece further on leaves a gap (the node has lost what was
-        between). Raises ValueError for names that could leave the folder.
+        Bytes that are there already are passed over; before a piece further on (the engine has printed more than could be
+        kept) it is said how much is missing, in the place of the last of the bytes that are. Raises ValueError for names
+        that could leave the folder.
         """
         folder = self._channel(node, channel)
         if not SAFE.fullmatch(launch.id):
@@ -65,6 +68,8 @@ class LogStore:
                 return end
             if offset < end:
                 data, offset = data[end - offset :], end
+            elif len(note := GAP % (offset - end)) <= offset - end:
+                data, offset = note + data, offset - len(note)
             if segments and offset == end and segments[-1][2] < self._segment:
                 path = segments[-1][1]
             else:
@@ -198,15 +203,26 @@ class LogStore:
         kept = [s for x, s in sizes if x.id == failed][-1:] + [s for x, s in sizes if known and x.id == known[0].id][
             -1:
         ]
-        for _, segment in sizes:
+        shortened = set()
+        for launch, segment in sizes:
             if total <= self._cap:
                 break
             if segment not in kept:
                 segment[1].unlink(missing_ok=True)
                 total -= segment[2]
+                shortened.add(launch.id)
+        for launch_id in shortened:
+            self._say_shortened(folder, launch_id)
         for launch in known[1:]:
             if not _segments(folder, launch.id):
                 (folder / f"{launch.id}.json").unlink(missing_ok=True)
+
+    def _say_shortened(self, folder: Path, launch_id: str) -> None:
+        """What is left of a launch's output begins with how much came before it, in the place of the last bytes of that; the
+        next time it goes first."""
+        segments = _segments(folder, launch_id)
+        if segments and len(note := BEFORE % segments[0][0]) <= segments[0][0]:
+            (folder / f"{launch_id}.{segments[0][0] - len(note):016d}").write_bytes(note)
 
 
 Segment = tuple[int, Path, int]  # offset, file, bytes
