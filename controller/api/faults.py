@@ -32,8 +32,8 @@ _SENTENCES = {
     "less_than_equal": N_("input should be less than or equal to %(le)s"),
     "less_than": N_("input should be less than %(lt)s"),
     "literal_error": N_("input should be %(expected)s"),
-    "too_long": N_("should have at most %(max_length)s items, not %(actual_length)s"),
-    "too_short": N_("should have at least %(min_length)s items, not %(actual_length)s"),
+    "too_long": N_("should have at most %(max_length)s items"),
+    "too_short": N_("should have at least %(min_length)s items"),
 }
 
 

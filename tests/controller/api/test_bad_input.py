@@ -171,3 +171,12 @@ def test_zones_that_are_none(w: World, zone: str) -> None:
         answer = w.call("GET", "/usage/summary", query_string={"zone": zone})
         assert answer.status_code == 422
         assert "zone" in answer.get_json()["error"]["details"]
+
+
+def test_more_than_fits_into_an_object_or_a_list(w: World) -> None:
+    """pydantic does not count an object's members: the sentence does without the number."""
+    many = {f"kind{n}": [] for n in range(101)}
+    said = w.bad(422, "PATCH", "/me/notifications", {"kinds": many}, "maya")["error"]
+    assert said["details"] == {"kinds": "should have at most 100 items"}
+    said = w.bad(422, "POST", "/reservations", w.wish(0, HOUR, participants=["noor"] * 1000), "maya")["error"]
+    assert "should have at most" in said["details"]["participants"]
