@@ -179,3 +179,30 @@ def cannot_be_had(part: str, reason: str) -> None:
     if os.environ.get("CI", "").lower() == "true":
         pytest.fail(f"{part}: {reason}", pytrace=False)
     pytest.skip(f"{part}: {reason}")
+
+
+@contextlib.contextmanager
+def small_disk(folder: Path, size: int) -> Iterator[None]:
+    """A disk of so many bytes at `folder`: a tmpfs, for which one must be root."""
+    folder.mkdir(parents=True, exist_ok=True)
+    mount = shutil.which("mount")
+    if mount is None or os.geteuid() != 0:
+        cannot_be_had("a small disk", "mounting a tmpfs takes root")
+    done = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={size},mode=0700", "tmpfs", str(folder)], capture_output=True, text=True
+    )
+    if done.returncode:
+        cannot_be_had("a small disk", done.stderr.strip())
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def fill(folder: Path) -> Path:
+    """Takes all the room that is left there; remove the file, and it is there again."""
+    path = folder / "filled"
+    with contextlib.suppress(OSError), path.open("wb", buffering=0) as file:
+        while file.write(b"\0" * 4096):
+            pass
+    return path
