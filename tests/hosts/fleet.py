@@ -37,7 +37,7 @@ class Fleet:
 
     def __init__(self, lab: Lab, folder: Path) -> None:
         self.lab, self.folder, self.controller = lab, folder, lab.hosts[0]
-        self.certificate, self.certificate_key = certificate(folder, lab.hosts[-1].address)
+        self.certificate, self.certificate_key = certificate(lab.folder, lab.hosts[-1].address)
         self.nodes = list[Host]()
         self.checkout = checkout(folder / "this")
         self._next = checkout(folder / "next", later=True)
@@ -226,8 +226,10 @@ def checkout(folder: Path, *, later: bool = False) -> Path:
 
 
 def certificate(folder: Path, address: str) -> tuple[Path, Path]:
-    """A certificate for an address, which vouches for itself, and its key."""
+    """A certificate for an address, which vouches for itself, and its key; hosts that were kept have it already."""
     paths = folder / "gateway.crt", folder / "gateway.key"
+    if all(path.exists() for path in paths):
+        return paths
     subprocess.run(
         ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
          "-subj", "/CN=gateway", "-addext", f"subjectAltName=IP:{address}", "-out", str(paths[0]),

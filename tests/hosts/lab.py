@@ -278,6 +278,8 @@ class Lab:
         mine = {h.name: h for h in self.hosts}
         for host in found:
             mine.get(host.name, host).down()
+        for left in self.folder.glob("gateway.*"):
+            left.unlink()
         _try("ip", "link", "del", BRIDGE)
 
 
