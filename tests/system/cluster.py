@@ -91,7 +91,7 @@ class Cluster:
     "engines": [...]}}.
     """
 
-    start_seconds = 30.0
+    start_seconds = 120.0  # where everything is busy
 
     def __init__(
         self, engines: dict[str, Any], channels: dict[str, Any], settings: dict[str, str] | None = None

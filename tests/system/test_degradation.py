@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import resource
 import shutil
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -70,27 +68,6 @@ def test_a_postgresql_that_hangs(postgresql: postgres.PostgreSQL, tmp_path: Path
                 assert "Traceback" not in c.controller.output.read_text()
     finally:
         postgres.stop(tmp_path)
-
-
-def test_full_disks_of_the_controller_and_of_the_node(tmp_path: Path) -> None:
-    """RLIMIT_FSIZE stands for them: no file grows any more."""
-    with Cluster(SIMULATED, channel(tmp_path)) as c:
-        c.set_default("alpha")
-        c.until_ready("alpha")
-        with no_room(c.controller.pid):
-            said = refused(c.request("POST", "/reservations", later(), "maya"))
-            assert said
-            assert "disk is full or fails" in said["error"]["message"]
-            assert c.request("GET", "/channels/n1/main").json()["phase"] == "ready"  # reading goes on
-            assert c.chat("maya", "alpha").status_code == 200
-        assert c.post("/reservations", later(), "maya")["status"] == "approved"
-        with no_room(c.agent.pid):
-            c.set_default("beta")  # carried out although it cannot be kept: the node only forgets it at a restart
-            c.until(lambda: c.node()["plan"]["accepted"], 30, "the plan is taken")
-            shown = c.until(lambda: told_of_beta(c.channel()), 40, "beta runs, or the channel says why not")
-            print("a full node, asked to switch:", shown)
-        c.until_ready("beta", 60)  # by itself
-        assert c.node()["plan"]["accepted"]
 
 
 def test_a_line_that_swallows_everything(tmp_path: Path) -> None:
@@ -157,16 +134,6 @@ def refused(answer: httpx.Response) -> Any:
 def not_ready(c: Cluster) -> Any:
     answer = httpx.get(c.url + "/readyz", timeout=20)
     return answer.json() if answer.status_code == 503 else None
-
-
-@contextlib.contextmanager
-def no_room(pid: int) -> Iterator[None]:
-    before = resource.prlimit(pid, resource.RLIMIT_FSIZE)
-    resource.prlimit(pid, resource.RLIMIT_FSIZE, (1, before[1]))
-    try:
-        yield
-    finally:
-        resource.prlimit(pid, resource.RLIMIT_FSIZE, before)
 
 
 class Line:

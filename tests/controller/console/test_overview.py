@@ -107,6 +107,17 @@ def test_what_is_said_of_each_state(world: Scene, channel: str, english: list[st
         assert words.replace(" ", "") in text.replace(" ", "")
 
 
+def test_a_clock_beyond_the_limit_is_said_with_the_limit(world: Scene) -> None:
+    world.ctx.live.update("lab-3090", clock_skew_seconds=3600.0)
+    text = plain(world.client("lin").get("/").text)
+    assert "Clock +3600 s off, more than 30 s" in text
+    assert "The node’s clock is +3600 s off, more than 30 s: its certificate depends on it. Start NTP there." in text
+    nodes = plain(world.client("lin").get("/admin/nodes").text)
+    assert "+3600 s off, more than 30 s: bookings are corrected, certificates and logs are not." in nodes
+    world.ctx.live.update("lab-3090", clock_skew_seconds=-4.2)
+    assert "-4.2 s off (limit 30 s), corrected" in plain(world.client("lin").get("/admin/nodes").text)
+
+
 def test_needs_attention_and_the_bookings_of_the_day(world: Scene) -> None:
     text = plain(world.client("maya").get("/").text)
     assert "Needs attention 4" in text
