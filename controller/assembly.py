@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from controller.context import Context, Counted, steps_of_the_clock, wall_ms
+from controller.fleet import shared_secrets
 from controller.fleet.ca import CertificateAuthority
 from controller.fleet.leadership import Leadership
 from controller.fleet.lease import Lease
@@ -46,7 +47,15 @@ def assemble(settings: Settings, store: Store, hosts: list[str], dialled: Callab
     def controllers() -> list[str]:
         return list(dict.fromkeys((fleet_address(), *filter(None, map(str.strip, settings.fleet_peers.split(","))))))
 
-    lease = Lease(store, settings.lease_seconds, fleet_address, wall_ms)
+    lease = Lease(
+        store,
+        settings.lease_seconds,
+        fleet_address,
+        wall_ms,
+        unfit=lambda: shared_secrets.differing(
+            store, settings
+        ),  # nodes would not know it, or be told to trust the old CA
+    )
     follower = None if store.sqlite else Follower(store, live, lease, ca, wall_ms)
     logs = PeerLogs(log_store, lease, follower) if follower else log_store
     planner = Planner(store, live, settings, wall_ms, lambda node: service.push(node))

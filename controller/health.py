@@ -19,6 +19,7 @@ from controller import clocks, requests_seen
 from controller.api import auth
 from controller.context import Context, Counted
 from controller.errors import Forbidden
+from controller.fleet import shared_secrets
 from controller.notify import trouble
 from controller.rights import may
 from controller.store import migrate, outbox
@@ -71,6 +72,8 @@ def not_ready(ctx: Context) -> list[str]:
         return [f"the database cannot be read: {str(err).splitlines()[0]}"]
     if not epoch:
         return ["no planner has started yet"]
+    if not ctx.leads() and (differ := shared_secrets.files_that_differ(ctx.store, ctx.settings)):
+        return [differ]
     if not (ctx.leads() or ctx.leader()):
         return ["no controller leads at the moment: bookings are kept, plans are not made"]
     looked = ctx.plan_looked_at()
@@ -91,6 +94,8 @@ def warnings(ctx: Context) -> list[str]:
         f"{count} messages by {way} do not get through; slotserve notifications delivery tells administrators why"
         for way, count in failing.items()
     ]
+    if differ := shared_secrets.files_that_differ(ctx.store, ctx.settings):
+        said.append(differ)
     if abs(stepped := ctx.clock_stepped()) > STEP_SECONDS:
         said.append(
             f"this machine's clock was set {abs(stepped):.0f} s {'forward' if stepped > 0 else 'back'} since the "

@@ -81,6 +81,7 @@ def _this_machine(chosen: Any) -> Iterator[Check]:
     yield Check(f"database {shown_url(chosen.database)}", problem)
     if not problem:
         yield from _sealed(chosen)
+        yield from _shared(chosen)
     yield from _files(chosen)
     running = _runs(state)
     yield Check(f"controller on {state}: {'runs' if running else 'does not run'}")
@@ -97,6 +98,19 @@ def _this_machine(chosen: Any) -> Iterator[Check]:
         f"{free / 1e9:.1f} GB are free; the database and the engines' logs need room" if free < LEAST_FREE_BYTES else ""
     )
     yield Check(f"disk of {state}", few)
+
+
+def _shared(chosen: Any) -> Iterator[Check]:
+    """What several controllers of one database must have alike."""
+    from controller.fleet import shared_secrets
+    from controller.store.session import Store
+
+    store = Store(chosen.database)
+    try:
+        if not store.sqlite:
+            yield Check("files shared with the other controllers", shared_secrets.differing(store, chosen))
+    finally:
+        store.close()
 
 
 def _database(chosen: Any) -> str:

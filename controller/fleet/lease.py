@@ -65,7 +65,8 @@ def lasts_until(asked_at: float, seconds: float) -> float:
 class Lease:
     """One a process. `holds()` may be asked from any thread; `run()` on the loop.
 
-    `fleet_address()`: where agents find this controller. `seconds`: the whole length.
+    `fleet_address()`: where agents find this controller. `seconds`: the whole length. `unfit()`: why this controller
+    must not begin to lead, in words, empty when it may; asked in a worker thread before each attempt (not on SQLite).
     """
 
     def __init__(
@@ -75,9 +76,10 @@ class Lease:
         fleet_address: Callable[[], str],
         clock: Callable[[], int],
         monotonic: Callable[[], float] = lambda: time.clock_gettime(time.CLOCK_BOOTTIME),
+        unfit: Callable[[], str] = str,
     ) -> None:
         self._store, self._seconds, self._fleet_address, self._clock = store, seconds, fleet_address, clock
-        self._monotonic = monotonic
+        self._monotonic, self._unfit, self._why_unfit = monotonic, unfit, ""
         self._me = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
         self._until = float("-inf")  # by CLOCK_BOOTTIME: a machine that slept has not led meanwhile
         self.epoch = 0
@@ -165,10 +167,14 @@ class Lease:
     def _take(self) -> int | None:
         if self._store.sqlite:
             return planner_store.next_epoch(self._store, self._clock())
-        lease = round(self._seconds * 1000)
+        epoch, lease, before = None, round(self._seconds * 1000), self._why_unfit
+        self._why_unfit = self._unfit()
+        if self._why_unfit and self._why_unfit != before:
+            log.warning("this controller follows and does not lead why=%r", self._why_unfit)
         with self._brief() as connection:
-            row = connection.execute(text(_TAKE), {"me": self._me, "lease": lease, "fleet": self._fleet_address()})
-            epoch = row.scalar_one_or_none()
+            if not self._why_unfit:
+                row = connection.execute(text(_TAKE), {"me": self._me, "lease": lease, "fleet": self._fleet_address()})
+                epoch = row.scalar_one_or_none()
             self.seen = Seen(*connection.execute(text(_WHO)).one())
         return epoch
 

@@ -21,10 +21,7 @@ FILES = {"ca": "ca/ca.crt", "session_key": "session.key", "secrets_key": vault.F
 
 def differing(store: Store, settings: Settings) -> str:
     """Why this controller cannot serve this database, in words; empty when it can. Before anything is made."""
-    if store.sqlite:
-        return ""
-    known, state = _known(store), settings.state_dir
-    wrong = [name for name, digest in known.items() if name in FILES and _digest(settings, name) != digest]
+    wrong, state = _wrong(store, settings), settings.state_dir
     if not wrong:
         return ""
     there = all((state / FILES[name]).exists() for name in wrong)
@@ -38,6 +35,16 @@ def differing(store: Store, settings: Settings) -> str:
     return told
 
 
+def files_that_differ(store: Store, settings: Settings) -> str:
+    """The same for everybody's eyes: no folder, no remedy."""
+    wrong = [FILES[name] for name in _wrong(store, settings)]
+    return (
+        f"{' and '.join(wrong)} differ from the other controllers'; `slotserve doctor` here says what to do"
+        if wrong
+        else ""
+    )
+
+
 def remember(store: Store, settings: Settings) -> None:
     """Notes what this controller has, where the database knows of none (or of what has since been replaced here)."""
     if store.sqlite:
@@ -48,6 +55,12 @@ def remember(store: Store, settings: Settings) -> None:
             row = session.get(Leader, 1)
             if row is not None:
                 row.secrets = mine
+
+
+def _wrong(store: Store, settings: Settings) -> list[str]:
+    if store.sqlite:
+        return []
+    return [name for name, digest in _known(store).items() if name in FILES and _digest(settings, name) != digest]
 
 
 def _known(store: Store) -> dict[str, str]:

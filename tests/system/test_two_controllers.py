@@ -130,6 +130,55 @@ def test_a_controller_with_another_ca_does_not_start(two: Two) -> None:
     assert not (two.root / "c3" / "ca" / "ca.key").exists()
 
 
+@pytest.mark.timeout(300)
+def test_a_controller_that_missed_another_ca_does_not_lead_until_it_has_it(two: Two) -> None:
+    """The folder is copied too late: the nodes have renewed, and only then is it there."""
+    second = two.second_url
+
+    def waited_for(step: str, env: dict[str, str]) -> None:
+        def show(what: str) -> Any:
+            done = subprocess.run(
+                [str(BIN / "slotserve"), "--json", "ca", what], env=env, capture_output=True, timeout=60
+            )
+            assert done.returncode == 0, done.stderr
+            return json.loads(done.stdout)
+
+        show(step)
+        two.until(lambda: show("show")["waiting"] == [], 60, f"nobody is waited for after {step}")
+
+    waited_for("prepare", two.env)
+    waited_for("switch", two.env)
+    said = two.until(lambda: _not_ready(second), 30, "the second says that it is not ready")
+    assert said[0].startswith("ca/ca.crt differ from the other controllers'")
+    pids = two.engine_pids()
+    two.controller.stop(signal.SIGKILL)
+    two.until(lambda: "follows and does not lead" in two.second.output.read_text(), 30, "it says why it does not lead")
+    time.sleep(4)  # the lease's length and more
+    assert not two.leads(second)
+    found = subprocess.run(
+        [str(BIN / "slotserve"), "doctor"], env=two.second.env, capture_output=True, text=True, timeout=60
+    )
+    assert "WRONG  files shared with the other controllers" in found.stdout
+    assert "copy the folder ca" in " ".join(found.stdout.split())
+    shutil.copytree(two.root / "c2", two.root / "c3", ignore=shutil.ignore_patterns("serve.lock", "ports.json"))
+    env = two.env | {"SLOTSERVE_STATE_DIR": str(two.root / "c3"), "SLOTSERVE_FLEET_LISTEN": "127.0.0.1:0"}
+    done = subprocess.run([str(BIN / "slotserve"), "serve"], env=env, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, "ca/ca.crt differ from the controllers of this database" in done.stderr) == (1, True)
+
+    shutil.copytree(two.root / "c" / "ca", two.root / "c2" / "ca", dirs_exist_ok=True)  # while it runs
+    two.until(lambda: two.leads(second), 30, "the second leads")
+    two.until(lambda: _ready(two.at(second, "/channels/n1/main")), 60, "the agent has found it")
+    waited_for("finish", two.second.env)
+    two.start_controller()  # has the old one still, which harms nobody
+    two.until(lambda: _ready(two.at(two.url, "/channels/n1/main")), 60, "the first sees what is live")
+    assert two.engine_pids() == pids
+
+
+def _not_ready(url: str) -> list[str]:
+    answer = httpx.get(f"{url}/readyz", timeout=20)
+    return list(answer.json()["problems"]) if answer.status_code == 503 else []
+
+
 def _ready(channel: Any) -> Any:
     return channel if channel["phase"] == "ready" else None
 

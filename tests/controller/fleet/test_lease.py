@@ -47,6 +47,24 @@ def lease_on(store: Store, name: str, length: float = LENGTH) -> Lease:
     return Lease(store, length, lambda: f"{name}:8701", lambda: 0)
 
 
+def test_who_is_unfit_follows_until_it_is_not(url: str) -> None:
+    async def story() -> None:
+        store, term, why = Store(url), Term(), ["ca/ca.crt differs"]
+        lease = Lease(store, LENGTH, lambda: "a:8701", lambda: 0, unfit=lambda: why[0])
+        runs = asyncio.create_task(lease.run(term))
+        await lease.looked.wait()
+        assert not lease.holds()
+        assert term.epochs == []
+        why[0] = ""
+        async with asyncio.timeout(20):
+            await term.leads.wait()
+        runs.cancel()
+        await asyncio.gather(runs, return_exceptions=True)
+        store.close()
+
+    asyncio.run(story())
+
+
 def test_one_leads_and_a_planned_end_hands_over_at_once(url: str) -> None:
     async def story() -> None:
         stores = Store(url), Store(url)
