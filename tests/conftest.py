@@ -28,11 +28,17 @@ settings.register_profile("slotserve", deadline=None)
 settings.load_profile("slotserve")
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whatever asks for the real llama-server carries its marker, so that `-m` never depends on somebody's memory."""
+    """What a test asks for marks it, so that `-m` never depends on somebody's memory: the real llama-server its own, and
+    with PostgreSQL or a real engine it is none of the fast ones."""
     for item in items:
-        if "llama_server" in getattr(item, "fixturenames", ()):
+        asks = getattr(item, "fixturenames", ())
+        with_server = "postgresql" in (*asks, *getattr(getattr(item, "callspec", None), "params", {}).values())
+        if "llama_server" in asks:
             item.add_marker(pytest.mark.llama_server)
+        if with_server or "llama_server" in asks:
+            item.add_marker(pytest.mark.slow)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

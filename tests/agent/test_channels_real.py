@@ -17,6 +17,8 @@ from agent.core.types import Launch, Step, Timing
 from tests.agent.runtime.runtimes import end_all, runtime
 from tests.parts import pid_alive, wait_until
 
+pytestmark = pytest.mark.slow  # real processes
+
 
 def now() -> int:
     return time.time_ns() // 1_000_000

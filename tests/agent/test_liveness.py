@@ -22,6 +22,8 @@ from tests.agent.test_channels_real import Channel, now
 from tests.fakes.gateway_rig import Rig
 from tests.parts import pid_alive
 
+pytestmark = pytest.mark.slow  # real processes
+
 SOON, NEVER = 1.0, 60.0  # until an engine counts as hung: where it does not, a slow machine must not make it so
 
 

@@ -15,6 +15,8 @@ import pytest
 
 from tests.parts import SIMULATED, Child, engine_ready, pid_alive, running, start, unix_client, wait_until
 
+pytestmark = pytest.mark.slow  # real processes
+
 ENV = {"PATH": os.environ["PATH"], "LLAMA_API_KEY": "key-1"}
 
 

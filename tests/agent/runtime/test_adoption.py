@@ -19,6 +19,8 @@ from agent.runtime.records import CHANNEL_MARKER
 from tests.agent.runtime.runtimes import end_all, runtime, start, until_ready
 from tests.parts import ROOT, pid_alive, wait_until
 
+pytestmark = pytest.mark.slow  # real processes
+
 Agent = Callable[..., dict[str, Any]]
 
 

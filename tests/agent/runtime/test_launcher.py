@@ -21,6 +21,8 @@ from agent.runtime.records import CHANNEL_MARKER, LAUNCH_MARKER
 from tests.agent.runtime.runtimes import end_all, launch, runtime, start, until_ready
 from tests.parts import pid_alive, wait_until
 
+pytestmark = pytest.mark.slow  # real processes
+
 
 @pytest.fixture
 def folder(short_dir: Path) -> Iterator[Path]:

@@ -24,6 +24,8 @@ from tests.fakes.sglang_server import FAILURES
 from tests.fakes.tiny_hf import write_tiny_hf
 from tests.parts import ROOT, pid_alive
 
+pytestmark = pytest.mark.slow  # real processes
+
 PROGRAM = [sys.executable, "-S", str(ROOT / "tests" / "fakes" / "sglang_server.py")]
 
 

@@ -22,6 +22,8 @@ from agent.runtime.records import CHANNEL_MARKER, LAUNCH_MARKER
 from agent.runtime.spawn import SHIM
 from tests.parts import pid_alive, wait_until
 
+pytestmark = pytest.mark.slow  # real processes
+
 ENGINE = Path(__file__).parents[2] / "fakes" / "tree_engine.py"
 LAUNCH = f"0000000000001-{os.getpid():08x}"  # the shim ends whatever carries it: no two test workers share one
 
