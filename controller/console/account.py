@@ -92,10 +92,7 @@ def choices(ctx: Context, actor: Actor) -> dict[str, Any]:
     groups: dict[str, list[dict[str, Any]]] = {}
     for kind in told["kinds"]:
         groups.setdefault(kind["group"], []).append({**kind, "title": wording.kind_title(kind["kind"], lang)})
-    ways = [
-        {**w, "title": wording.way_title(w["way"], lang), "why": spoken(w["why"])}
-        for w in told["ways"]
-    ]
+    ways = [{**w, "title": wording.way_title(w["way"], lang), "why": spoken(w["why"])} for w in told["ways"]]
     return {
         "groups": [(wording.group_title(g, lang), groups[g]) for g in GROUPS if g in groups],
         "ways": ways,
