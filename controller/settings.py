@@ -60,7 +60,8 @@ class Settings(BaseModel):
     oidc_client_secret: str = Field("", repr=False, description="The console's secret there; empty: a public client")
     oidc_scopes: str = Field("openid profile email", description="What is asked of the provider")
     oidc_end_session: bool = Field(
-        True, description="Signing out here also ends the provider's session, where it offers that; 0: only the one here"
+        True,
+        description="Signing out here also ends the provider's session, where it offers that; 0: only the one here",
     )
     oidc_label: str = Field("", description="The provider's name on the button; empty: its host")
     oidc_name_claim: str = Field("preferred_username", description="The claim that names a new account")
