@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import os
 
-from click.shell_completion import split_arg_string
-from click.shell_completion import BashComplete, add_completion_class
+from click.shell_completion import BashComplete, add_completion_class, split_arg_string
 
 _SOURCE = r"""
 %(complete_func)s() {
