@@ -261,7 +261,11 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
         self.figures.disconnects["by_us" if session.why_ended else "ended"] += 1
         log.info("node disconnected node=%s why=%r", session.node, session.why_ended or "the stream ended")
         self._live.update(session.node, online=False, silent=session.silent, since=self._clock())
-        await asyncio.to_thread(self._records.left, session.node_id)
+        try:
+            await asyncio.to_thread(self._records.left, session.node_id)
+        except Exception as err:  # the stream may have been ended in words already; that cannot be done twice
+            if not waits(log, f"that node {session.node} has left is not noted", err):
+                raise
 
     async def _write(self, session: Session, context: grpc.aio.ServicerContext) -> None:
         while True:
