@@ -17,7 +17,7 @@ from tests.stepped_clock import SteppedClock
 from tests.system.cluster import Cluster
 from tests.system.conftest import SIMULATED, sim_model
 
-pytestmark = [pytest.mark.system, pytest.mark.slow]
+pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(300)]
 HOUR = 3600.0
 
 

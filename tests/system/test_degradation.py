@@ -19,7 +19,7 @@ from tests.parts import free_port
 from tests.system.cluster import Cluster
 from tests.system.conftest import SIMULATED, sim_model
 
-pytestmark = [pytest.mark.system, pytest.mark.slow]
+pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(300)]
 
 
 def channel(folder: Path) -> dict[str, Any]:

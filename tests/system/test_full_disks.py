@@ -13,7 +13,7 @@ from tests.system.cluster import Cluster
 from tests.system.conftest import SIMULATED
 from tests.system.test_degradation import channel, later, refused, told_of_beta
 
-pytestmark = [pytest.mark.system, pytest.mark.slow]
+pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(300)]
 MB = 1 << 20
 
 

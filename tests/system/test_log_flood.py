@@ -16,7 +16,7 @@ from tests.parts import ROOT
 from tests.system.cluster import Cluster
 from tests.system.conftest import sim_model
 
-pytestmark = [pytest.mark.system, pytest.mark.slow]
+pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(300)]
 MB = 1_000_000
 
 

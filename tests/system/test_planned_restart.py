@@ -16,7 +16,7 @@ from tests.system.cluster import Cluster
 from tests.system.conftest import SIMULATED
 from tests.system.test_degradation import channel, later
 
-pytestmark = [pytest.mark.system, pytest.mark.slow]
+pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(300)]
 
 
 def test_a_planned_restart_is_no_alarm(tmp_path: Path) -> None:
