@@ -39,6 +39,7 @@ class LightAgent:
         key, certificate = (folder / f"{name}.key").read_bytes(), (folder / f"{name}.crt").read_bytes()
         self._credentials = grpc.ssl_channel_credentials((folder / "ca.crt").read_bytes(), key, certificate)
         self._held = (0, 0, b"")
+        self._writes = asyncio.Lock()  # gRPC takes one message at a time
         self._plan = types_pb2.Plan()
 
     async def run(self) -> None:
@@ -82,15 +83,19 @@ class LightAgent:
         self._held = (push.epoch, push.generation, push.sha256)
         self._plan = types_pb2.Plan.FromString(push.plan)
         answer = fleet_pb2.PlanAnswer(epoch=push.epoch, generation=push.generation, accepted=True)
-        await call.write(fleet_pb2.AgentMessage(plan_answer=answer))
         steps = sorted({s.at_ms for c in self._plan.channels for s in c.steps})
         self._note(push.epoch, push.generation, "plan", push.sha256.hex()[:16], steps)
-        await call.write(self._status())
+        await self._say(call, fleet_pb2.AgentMessage(plan_answer=answer))
+        await self._say(call, self._status())
+
+    async def _say(self, call: Any, message: fleet_pb2.AgentMessage) -> None:
+        async with self._writes:
+            await call.write(message)
 
     async def _beat(self, call: Any) -> None:
         await asyncio.sleep(random.uniform(0, HEARTBEAT_SECONDS))
         while True:
-            await call.write(self._status())
+            await self._say(call, self._status())
             await asyncio.sleep(HEARTBEAT_SECONDS)
 
     def _status(self) -> fleet_pb2.AgentMessage:
