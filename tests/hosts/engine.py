@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import subprocess
 import tarfile
 from collections.abc import Sequence
@@ -52,6 +53,8 @@ def offer_package(archive: Path, host: Host) -> None:
     subprocess.run(
         ["dpkg-deb", "-Znone", "--root-owner-group", "--build", tree, package], check=True, capture_output=True
     )
-    (place / "Packages").write_text(f"{text}Filename: ./llama.deb\nSize: {package.stat().st_size}\n")
+    with package.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    (place / "Packages").write_text(f"{text}Filename: ./llama.deb\nSize: {package.stat().st_size}\nSHA256: {digest}\n")
     (host.root / "etc/apt/sources.list.d/llama.list").write_text("deb [trusted=yes] file:/srv/apt ./\n")
     host.run("apt-get", "-qq", "-o", "Dir::Etc::SourceList=/dev/null", "update")
