@@ -222,8 +222,25 @@ class Planner:
             due |= {node_id for node_id, at in self._failed.items() if at <= now}
             batches = sorted(known | due | (await asyncio.to_thread(self._nodes_of, woken) if woken else set()))
         for begin in range(0, len(batches), BATCH_NODES):
+            if begin:
+                await self._look_at_urgent()
             await self._look(now, batches[begin : begin + BATCH_NODES])
         return len(batches)
+
+    async def _look_at_urgent(self) -> None:
+        """Channels that were woken in the middle of a long round (all nodes connect, somebody books): they do not wait
+        for the rest of it."""
+        with self._lock:
+            urgent = self._woken - {ALL}
+            self._woken -= urgent
+        if not urgent:
+            return
+        try:
+            await self._look(self._clock(), sorted(await asyncio.to_thread(self._nodes_of, urgent)))
+        except BaseException:
+            with self._lock:  # nothing that was woken is forgotten
+                self._woken |= urgent
+            raise
 
     async def _look(self, now: Millis, node_ids: Collection[str]) -> None:
         try:

@@ -10,6 +10,7 @@ from sqlalchemy import text
 
 from controller.fleet import planner_store
 from controller.fleet.live import LiveChannel, LiveFailure
+from controller.fleet.planner import Planner
 from controller.store.tables import Channel, Node, Preset, Reservation
 from tests.controller.planner_world import START, World
 from tests.parts import BOTH
@@ -297,6 +298,51 @@ def test_channels_and_nodes_come_and_go(world) -> None:
     world.planner.wake()
     world.look(3)
     assert world.planner.plan_for("n2") is None
+
+
+def test_a_booking_does_not_wait_for_a_long_round(world, monkeypatch) -> None:
+    for index in range(2, 7):
+        world.add_node(f"n{index}", "main")
+    pushed: list[str] = []
+
+    def push(node: str) -> None:
+        pushed.append(node)
+        if len(pushed) == 1:  # in the middle of the first round
+            world.book("r1", 0, 600, channel_id="n5/main")
+
+    monkeypatch.setattr("controller.fleet.planner.BATCH_NODES", 1)
+    planner = Planner(world.store, world.live, world.settings, lambda: world.now, push)
+    planner.start()
+    asyncio.run(planner.step())
+    assert pushed[:3] == ["n1", "n5", "n2"]
+    assert sorted(pushed) == ["n1", "n2", "n3", "n4", "n5", "n6"], "nobody is passed over, nobody told twice the same"
+    assert planner.decision("n5", "main")[0].why == "reserved"
+
+
+def test_what_is_urgent_is_not_forgotten_where_it_fails(world, monkeypatch) -> None:
+    world.add_node("n2", "main")
+    world.add_node("n3", "main")
+    monkeypatch.setattr("controller.fleet.planner.BATCH_NODES", 1)
+
+    def push(node: str) -> None:
+        if world.row(Reservation, "r1") and not world.row(Reservation, "r3"):
+            world.book("r3", 0, 600, channel_id="n3/main")
+            monkeypatch.setattr(planner, "_nodes_of", away)
+
+    def away(_ids: object) -> set[str]:
+        raise RuntimeError("away for a moment")
+
+    planner = Planner(world.store, world.live, world.settings, lambda: world.now, push)
+    planner.start()
+    asyncio.run(planner.step())
+    kept = planner._nodes_of
+    world.book("r1", 0, 600, channel_id="n1/main")
+    world.book("r2", 0, 600, channel_id="n2/main")
+    with pytest.raises(RuntimeError, match="away for a moment"):
+        asyncio.run(planner.step())
+    monkeypatch.setattr(planner, "_nodes_of", kept)
+    asyncio.run(planner.step())
+    assert [planner.decision(f"n{i}", "main")[0].why for i in (1, 2, 3)] == ["reserved"] * 3
 
 
 def test_somebody_was_faster(world, monkeypatch) -> None:
