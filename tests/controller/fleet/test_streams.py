@@ -14,7 +14,8 @@ from agent.state import State
 from controller.fleet.records import Records
 from controller.store.tables import ChannelState, Node
 from protos import fleet_pb2, fleet_pb2_grpc, logs_pb2, logs_pb2_grpc, types_pb2
-from tests.fleet_parts import Controller, FakeNode, linked, until
+from tests.fleet_parts import Controller, FakeNode, linked
+from tests.parts import until
 
 
 @pytest.fixture(scope="module")
