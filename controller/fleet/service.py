@@ -170,7 +170,7 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
         if why := skew.refusal(hello.version, VERSION):
             log.warning("node refused node=%s peer=%s why=%r", hello.node, context.peer(), why)
             self._live.update(peer.node, turned_away=why, version=hello.version)
-            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, why)
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(why))  # gRPC takes no subclass of str
         issuer = self._ca.issuer_id(peer.certificate) if self._ca else None
         certificate = {"issuer": issuer, "ends_at": peer.ends_at}
         try:

@@ -135,7 +135,7 @@ def fill(state: Path, light: Path, url: str = "") -> None:
     with store.write() as session:
         session.add_all(User(id=f"u{n}", name=f"person-{n}", created_at=now) for n in range(50))
         for n in range(AGENTS):
-            issued = ca.sign_csr(*_csr(light, f"z{n:04}"))
+            issued = ca.sign_csr(*csr(light, f"z{n:04}"))
             session.add(Node(id=f"n{n}", name=f"z{n:04}", created_at=now, certificate_serial=issued.enrolment))
             (light / f"z{n:04}.crt").write_text(issued.pem)
         session.flush()
@@ -189,7 +189,7 @@ def _booking(id_: str, channel: str, start: int, status: str, now: int) -> dict[
     }
 
 
-def _csr(folder: Path, name: str) -> tuple[str, str]:
+def csr(folder: Path, name: str) -> tuple[str, str]:
     key = ec.generate_private_key(ec.SECP256R1())
     pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     (folder / f"{name}.key").write_bytes(pem)

@@ -31,7 +31,9 @@ def channel(folder: Path) -> dict[str, Any]:
 
 def later() -> dict[str, Any]:
     ends = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 7200))
-    begins = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 3600))
+    begins = time.strftime(
+        "%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 3660)
+    )  # whole seconds: not before a booking of an hour ends
     return {"channel": "n1/main", "kind": "model", "model": "beta", "starts_at": begins, "ends_at": ends}
 
 

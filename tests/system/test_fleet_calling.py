@@ -183,7 +183,7 @@ def test_the_relay_address_is_for_nodes_only_and_what_comes_there_goes_no_furthe
     import hashlib
 
     from controller.fleet.ca import CertificateAuthority
-    from tests.bench.bench_thousand import csr
+    from tests.bench.thousand import csr
 
     hashed = hashlib.sha256(n.keys["maya"].encode()).hexdigest()
     identity = State(n.root / "a").identity()

@@ -10,7 +10,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ import httpx
 import pytest
 
 from agent.runtime import proc
-from agent.runtime.records import CHANNEL_MARKER
+from agent.runtime.records import CHANNEL_MARKER, LAUNCH_MARKER
 from tests.parts import pid_alive
 from tests.system.cluster import Cluster, Process, running
 from tests.system.conftest import SIMULATED, sim_model
@@ -47,7 +47,14 @@ def kills(tmp_path: Path) -> Iterator[Cluster]:
 def engines(c: Cluster) -> list[int]:
     """Pids of the engines of channel `main` that live now, found without any record."""
     marked = proc.marked(CHANNEL_MARKER, str(c.root / "a" / "channels" / "main"))
-    return [s.pid for s in marked if "agent.simulated_engine" in proc.command(s.pid, 1000)]
+    return [s.pid for s in marked if "agent.simulated_engine" in proc.command(s.pid, 1000) and not asked(s.pid)]
+
+
+def asked(pid: int) -> bool:
+    """Whether it is only asked about its arguments, or gone meanwhile."""
+    with suppress(OSError):
+        return any(e.startswith(f"{LAUNCH_MARKER}=asked-".encode()) for e in proc.environ(pid))
+    return True
 
 
 @contextmanager

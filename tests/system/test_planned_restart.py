@@ -37,7 +37,7 @@ def test_a_planned_restart_is_no_alarm(tmp_path: Path) -> None:
         said = c.controller.output.read_text()
         assert "node disconnected node=n1 why='this controller is stopping'" in said
         assert "Traceback" not in said
-        c.until(lambda: "connection lost" in c.agent.output.read_text(), 20, "the agent was told")
+        c.until(lambda: "WARNING agent.link" in c.agent.output.read_text(), 20, "the agent has noticed")
         assert c.chat("maya", "beta").status_code == 200
         assert c.chat("noor", "beta").status_code == 403
         c.agent.stop()  # a node that takes its time to come back is no news within a minute of the start

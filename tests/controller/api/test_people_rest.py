@@ -259,7 +259,9 @@ def test_a_busy_database_is_told(w: World, monkeypatch: pytest.MonkeyPatch) -> N
         raise OperationalError("SELECT", {}, Exception("database is locked"))
 
     monkeypatch.setattr(users, "page", locked)
-    assert "locked" not in str(w.bad(503, "GET", "/users"))
+    said = w.bad(503, "GET", "/users")["error"]["message"]
+    assert said.startswith("somebody else keeps the database locked (a migration, a shell that was left open).")
+    assert "SELECT" not in said
 
 
 def test_health(w: World) -> None:

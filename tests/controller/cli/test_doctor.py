@@ -65,7 +65,7 @@ def test_doctor_names_each_trouble_of_the_fleet(run: Run) -> None:
     assert ok
     assert "4.2 s fast" in text
     assert "next try at" in found["channel gpu-a02/tp4-a"][1]
-    assert "python3, pid 48213" in found["channel lab-3090/g1"][1]
+    assert "python3 (pid 48213, user wei" in found["channel lab-3090/g1"][1]
     lines = run("doctor").output.splitlines()
     assert "WRONG  node edge-t4" in lines
     assert "note   node lab-3090" in lines

@@ -211,7 +211,11 @@ def test_ctrl_c_is_an_ordinary_end(world: World, url: str, tmp_path: Path, comma
     out = tmp_path / "out"
     with out.open("wb") as file:
         child = subprocess.Popen(
-            [sys.executable, "-m", "controller.cli.main", *command], stdout=file, stderr=subprocess.STDOUT, env=env
+            [sys.executable, "-m", "controller.cli.main", *command],
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            env=env,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # as in a terminal
         )
     try:
         wait_until(lambda: "gpu-b01/g0" in out.read_text(), 30, "it has shown something")

@@ -290,4 +290,4 @@ def test_an_empty_fleet_says_what_to_do(tmp_path: Path) -> None:
     client = app.test_client()
     with client.session_transaction() as session, store.write() as db:
         sessions.begin(session, db, users.create(db, "lin", None, "admin", 1), wall_ms())
-    assert "slotserve node add NAME" in client.get("/").text
+    assert "Add the first one: you get a command to run on that machine." in client.get("/").text
