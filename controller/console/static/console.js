@@ -92,7 +92,7 @@
       const sent = Date.now();
       const answer = await fetch(body.dataset.live ?? '/live/shell', { headers: etag ? { 'If-None-Match': etag } : {}, cache: 'no-store', signal: AbortSignal.timeout(10000) });
       if (answer.status === 401) { window.slotserve.session?.ended(); throw new Error('signed out'); }
-      if (lost) await window.slotserve.session?.back();
+      await window.slotserve.session?.back();
       if (answer.status !== 304 && !answer.ok) throw new Error(answer.status);
       const told = Number(answer.headers.get('X-SlotServe-Now'));
       if (told) { offset = told - (sent + Date.now()) / 2; lastWord = told; }
