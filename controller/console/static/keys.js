@@ -1,6 +1,6 @@
 // Keys for who looks at this all day. None fires while one types; `?` tells them all, and there they can be switched off.
 (() => {
-  const { $, booking } = window.slotserve, help = $('#keys');
+  const { $ } = window.slotserve, help = $('#keys');
   const places = { o: '/', t: '/timeline', b: '/bookings', a: '/approvals' };
   const stored = { get: () => { try { return localStorage.getItem('keys'); } catch { return null; } }, set: v => { try { localStorage.setItem('keys', v); } catch { /* as long as the page */ } } };
   const box = $('[data-keys-on]', help);
@@ -18,7 +18,7 @@
     const link = places[e.key] && follows ? $(`a[href="${places[e.key]}"]`) : null;
     if (link) link.click();
     else if (e.key === 'g') went = performance.now();
-    else if (e.key === 'b') booking.open({}, $('.top [data-book]'));
+    else if (e.key === 'b') window.slotserve.booking.open({}, $('.top [data-book]'));
     else if (e.key === '/') $('[data-filters] select, input[type=search], [data-filter]')?.focus();
     else {
       const pressed = e.shiftKey ? null : $(`[data-press="${CSS.escape(e.key)}"]`);
