@@ -85,6 +85,16 @@ class Node:
     def offered(self) -> bool:
         return (self.folder / "state" / "run" / NAME).exists()
 
+    async def alive(self, workers: int) -> None:
+        """Returns once /healthz says that all of so many workers serve: each is linked to the agent before it does."""
+        async with asyncio.timeout(20):
+            while True:
+                health = (await self.ask(request("/healthz", who=None, method="GET"))).json()
+                assert health["workers"] == workers
+                if health["workers_alive"] == workers:
+                    return
+                await asyncio.sleep(0.05)
+
     async def counted(self, served: int) -> None:
         """Returns once /metrics counts so many requests, of all processes together."""
         line = f'requests_total{{channel="main",outcome="ok",status="200"}} {served}\n'
@@ -97,8 +107,10 @@ class Node:
 
         def told() -> bool:
             links = self.agent._links
+            if len(links) == 1:  # nobody tells it of others
+                return True
             return all(
-                x.counts.get("main", 0) + x.told["channels"].get("main", 0) == in_flight for x in links if x.told
+                x.told and x.counts.get("main", 0) + x.told["channels"].get("main", 0) == in_flight for x in links
             )
 
         await Rig.until(lambda: self.agent.in_flight("main") == in_flight and told())

@@ -7,14 +7,14 @@
   box.checked = stored.get() !== 'off';
   box.addEventListener('change', () => stored.set(box.checked ? 'on' : 'off'));
   addEventListener('click', e => { if (e.target.closest?.('[data-keys]')) help.showModal(); });
-  let went = 0;
+  let went = -Infinity; // when g was pressed, in ms of the page's own clock: 0 is the moment it was opened, and would be near
   addEventListener('keydown', e => {
     if (e.defaultPrevented || e.ctrlKey || e.metaKey || e.altKey || e.isComposing) return;
     if (e.target.closest?.('input:not([type=checkbox], [type=radio]), textarea, select, [role=tab], dialog:modal')) return;
     if (e.key === '?') { help.showModal(); e.preventDefault(); return; }
     if (!box.checked) return;
     const follows = performance.now() - went < 1500;
-    went = 0;
+    went = -Infinity;
     const link = places[e.key] && follows ? $(`a[href="${places[e.key]}"]`) : null;
     if (link) link.click();
     else if (e.key === 'g') went = performance.now();
