@@ -10,7 +10,8 @@ import random
 from dataclasses import replace
 
 from controller.fleet.live import LiveChannel
-from controller.notify import inbox
+from controller.notify import together
+from controller.notify.tell import Event, tell
 from controller.store import audit, keys, links, users
 from controller.store.tables import (
     Channel,
@@ -109,7 +110,7 @@ def _bookings(s: Scene) -> dict[str, str]:
             if not ids:
                 ids["exclusive"] = row.id
             if status == "pending":
-                inbox.requested(db, row, "", NOW - 2 * HOUR)
+                together.requested(db, [row], NOW - 2 * HOUR)
         running = {
             r.holder_id: r for r in db.query(Reservation).filter_by(status="approved") if r.starts_at < NOW < r.ends_at
         }
@@ -210,9 +211,8 @@ def _told(s: Scene) -> None:
         )
         db.add(target)
         db.flush()
-        inbox.notify(
-            db, "n1", [s.ids["lin"]], "node_lost", "edge-t4", "No contact with edge-t4 since 13:58.", at("13:59")
-        )
+        facts = {"message": "plain", "text": "No contact with edge-t4 since 13:58."}
+        tell(db, Event("n1", "node_lost", "edge-t4", at("13:59"), facts), [s.ids["lin"]])
         for n, (state, error) in enumerate((("sent", ""), ("failed", "the service answered 410 Gone"))):
             db.add(
                 Outbox(
@@ -220,7 +220,7 @@ def _told(s: Scene) -> None:
                     kind="node_lost",
                     way="chat",
                     address=target.id,
-                    payload={"facts": {"message": "plain", "text": "No contact with edge-t4 since 13:58."}},
+                    payload={"facts": facts},
                     state=state,
                     created_at=at("13:59"),
                     due_at=at("13:59"),

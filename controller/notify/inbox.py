@@ -5,7 +5,7 @@ Called in the transaction of the change itself. What comes due by the clock alon
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -20,13 +20,6 @@ FOR_EVER = 1 << 62
 LEFT_BEHIND_MS = 6 * 3_600_000  # so long after its end a bare card's processes are taken to be its holder's
 # The act of somebody else -> the kind under which the holder is told.
 KINDS = {"create": "booked", "edit": "changed", "ended_early": "ended"}
-
-
-def notify(
-    session: Session, event_id: str, user_ids: Iterable[str], kind: str, subject: str, text: str, now: int
-) -> list[str]:
-    """A ready sentence, told as it is; answers who was told."""
-    return tell(session, Event(event_id, kind, subject, now, {"message": "plain", "text": text}), user_ids)
 
 
 class NodeEvent(Protocol):

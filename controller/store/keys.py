@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -18,18 +17,6 @@ from controller.store.tables import ApiKey, User
 
 PREFIX = "sk-ss-"
 LAST_USE_MS = 300_000  # how exact "last used" is kept
-
-
-@dataclass(frozen=True, slots=True)
-class ActiveKey:
-    """A row of the table that goes to every node (protos KeyTable)."""
-
-    id: str
-    sha256: str
-    user_id: str
-    user_name: str
-    role: str
-    expires_at: int | None
 
 
 def create(session: Session, user_id: str, name: str, now: int, expires_at: int | None = None) -> tuple[ApiKey, str]:
@@ -51,19 +38,6 @@ def create(session: Session, user_id: str, name: str, now: int, expires_at: int 
 def digest(secret: str) -> str:
     """What is stored of a secret: 64 hexadecimal digits."""
     return hashlib.sha256(secret.encode(errors="surrogatepass")).hexdigest()
-
-
-def active_table(session: Session, now: int | None = None) -> list[ActiveKey]:
-    """Every key that opens a gateway: not revoked, of an enabled person; with `now` also not expired."""
-    query = (
-        select(ApiKey.id, ApiKey.sha256, User.id, User.name, User.role, ApiKey.expires_at)
-        .join(User, User.id == ApiKey.user_id)
-        .where(ApiKey.revoked_at.is_(None), User.disabled_at.is_(None))
-        .order_by(ApiKey.id)
-    )
-    if now is not None:
-        query = query.where(or_(ApiKey.expires_at.is_(None), ApiKey.expires_at > now))
-    return [ActiveKey(*row) for row in session.execute(query)]
 
 
 class Opened(NamedTuple):

@@ -10,8 +10,9 @@ import pytest
 from sqlalchemy import select
 
 from controller import sessions
-from controller.notify import inbox
-from controller.store import keys, users
+from controller.fleet import keys
+from controller.notify.tell import Event, tell
+from controller.store import users
 from controller.store.tables import JoinToken, Leader, Usage
 from controller.times import text_of
 from tests.controller.api.conftest import HOUR, World
@@ -87,8 +88,7 @@ def test_disabling_kills_keys_and_bookings(w: World) -> None:
     w.bad(401, "GET", "/me", who="maya")
     assert w.get(f"/reservations/{running['id']}")["status"] == "ended_early"
     assert w.get(f"/reservations/{future['id']}")["status"] == "cancelled"
-    with w.store.read() as session:
-        assert w.ids["maya"] not in {k.user_id for k in keys.active_table(session)}
+    assert w.ids["maya"] not in {row[1] for row in keys.load_table(w.store, w.now).values()}
     w.bad(409, "POST", "/keys", {"name": "x", "user": "maya"})
     w.good("PATCH", path, {"disabled": False})
     w.get("/me", "maya")
@@ -120,9 +120,8 @@ def test_keys(w: World) -> None:
         ({"name": "x", "user": "?"}, "user"),
     ):
         assert field in w.bad(422, "POST", "/keys", body)["error"]["details"]
-    with w.store.read() as session:
-        row = next(k for k in keys.active_table(session) if k.user_name == "maya")
-        assert row.sha256 == hashlib.sha256(w.secrets["maya"].encode()).hexdigest()
+    hashes = [row[0] for row in keys.load_table(w.store, w.now).values() if row[2] == "maya"]
+    assert hashes == [hashlib.sha256(w.secrets["maya"].encode()).hexdigest()]
 
 
 def test_nodes(w: World) -> None:
@@ -156,7 +155,8 @@ def test_nodes(w: World) -> None:
 def test_notices_once_an_event(w: World) -> None:
     for _ in range(2):
         with w.store.write() as session:
-            inbox.notify(session, "e1", [w.ids["maya"], w.ids["maya"]], "failed", "n1/a", "it failed", w.now)
+            event = Event("e1", "failed", "n1/a", w.now, {"message": "plain", "text": "it failed"})
+            tell(session, event, [w.ids["maya"], w.ids["maya"]])
     said = w.get("/notifications", "maya")
     assert [n["text"] for n in said["items"]] == ["it failed"]
     assert said["unread"] == 1
