@@ -12,7 +12,7 @@ from controller.booking import maintenance, people, refusals, steps
 from controller.booking.view import Holder, Place, View, booking_of, look
 from controller.context import Context
 from controller.errors import Conflict
-from controller.notify import inbox
+from controller.notify import inbox, together
 from controller.rights import Actor
 from controller.said import say
 from controller.scheduling.booking_rules import NOT_WHILE_IT_RUNS, Booking, Problem, over_limits, problems, standing
@@ -55,7 +55,7 @@ def create(
         text = f"{actor.name} has booked {place.full_name} for you."
         inbox.acted_for(session, row, actor.id, "booked", text, now)
         if status == "pending":
-            inbox.requested(session, row, f"{actor.name} asks for a booking on {place.full_name}.", now)
+            together.requested(session, [row], now)
     return row, view
 
 
@@ -124,8 +124,7 @@ def edit(
             steps.write(session, place, row, values, actor, now, "edit", reason)
             session.touch(place.channel.id)
             if values.get("status") == "pending":
-                text = f"{actor.name} asks for more of a booking on {place.full_name}."
-                inbox.requested(session, row, text, now)
+                together.requested(session, [row], now)
     return row
 
 

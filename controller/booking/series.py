@@ -11,7 +11,7 @@ from controller.booking import maintenance, people, refusals, steps
 from controller.booking.act import Extras, new_row
 from controller.booking.view import Holder, Place, View, in_the_way, look, taken
 from controller.context import Context
-from controller.notify import inbox
+from controller.notify import together
 from controller.rights import Actor
 from controller.said import say
 from controller.scheduling.booking_rules import Booking, Problem, Standing, problems, standing
@@ -110,11 +110,9 @@ def create(
         session.flush()
         for row in rows:
             steps.done(session, row, actor, now, "create", None, extras.reason)
-        text = f"{actor.name} has booked {place.full_name} for you, {len(rows)} times."
-        inbox.acted_for(session, first, actor.id, "booked", text, now)
+        together.booked(session, rows, actor.id, now)
         if waiting := [r for r in rows if r.status == "pending"]:
-            text = f"{actor.name} asks for {len(waiting)} bookings on {place.full_name}, a repeated one."
-            inbox.requested(session, waiting[0], text, now)
+            together.requested(session, waiting, now)
     return Made(series, rows, [o for o in judged if o.skipped], view)
 
 
@@ -134,11 +132,12 @@ def end(ctx: Context, actor: Actor, now: int, reservation_id: str, scope: Scope,
         ]
         if not rows:
             raise refusals.unfit("scope", "nothing_left", say("nothing of this repeated booking is still to come"))
-        for number, each in enumerate(rows):
+        for each in rows:
             steps.owned(actor, each, reason)
             values = steps.ended(each, actor, now)
             place = refusals.place_of(session, each)
-            steps.write(session, place, each, values, actor, now, values["status"], reason, tell=number == 0)
+            steps.write(session, place, each, values, actor, now, values["status"], reason, tell=False)
+        together.ended(session, rows, actor.id, now, reason)
     return rows
 
 

@@ -159,15 +159,6 @@ def given(session: Session, row: Reservation, old_holder: str, actor_id: str, te
     return tell(session, Event(f"given:{row.id}:{row.version}", "changed", row.id, now, facts), [old_holder])
 
 
-def requested(session: Session, row: Reservation, text: str, now: int) -> list[str]:
-    """A booking waits for approval: approvers and administrators are told (whoever asks knows it already)."""
-    people = [i for i in users.deciders(session) if i != row.holder_id]
-    facts = booking_facts(session, row) | {"note": row.note}
-    return tell(
-        session, Event(f"requested:{row.id}:{row.version}", "requested", row.id, now, facts), people, shared=True
-    )
-
-
 def expired(session: Session, reservation_id: str, now: int) -> list[str]:
     """Nobody has decided a request before its window was over: who asked is told."""
     row = reservations.get(session, reservation_id)

@@ -21,6 +21,7 @@ class Message:
 
 
 BOOK_ANEW = N_("Take another time, or another channel that has the model.")
+ONE_RAN = N_("The one that was running has been ended; its channel goes on to what comes next.")
 
 MESSAGES: dict[str, Message] = {
     "requested": Message(
@@ -78,7 +79,7 @@ MESSAGES: dict[str, Message] = {
     "cancelled": Message(
         N_("Cancelled: %(what)s on %(channel)s, %(window)s"),
         N_("%(by)s has cancelled your booking."),
-        (("", BOOK_ANEW),),
+        (("one_ran", ONE_RAN), ("", BOOK_ANEW)),
         "timeline",
     ),
     "ended": Message(
@@ -275,6 +276,7 @@ LABELS: dict[str, str] = {
     "model": N_("Model"),
     "card": N_("Kind"),
     "when": N_("When"),
+    "dates": N_("Dates"),
     "before": N_("Before"),
     "holder": N_("For"),
     "note": N_("Note"),
@@ -295,6 +297,8 @@ LABELS: dict[str, str] = {
 PROCESS = N_("%(command)s (pid %(pid)s, user %(user)s, %(memory)s)")
 BOOKED = N_("%(holder)s on %(channel)s, %(window)s")
 FREE = N_("%(channel)s, %(window)s")
+DATE_ON = N_("%(window)s: %(what)s on %(channel)s")
+TIMES = N_("%(count)s times from %(window)s on")
 UNKNOWN = N_("unknown")
 SOMEBODY = N_("somebody")
 FOOTER = N_("You are told this by SlotServe. Choose what you are told, and how:")

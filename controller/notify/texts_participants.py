@@ -6,7 +6,7 @@ What is not here is said to them as to its holder. %(holder)s is never "you" her
 from __future__ import annotations
 
 from controller.notify import texts
-from controller.notify.texts import BOOK_ANEW, Message
+from controller.notify.texts import BOOK_ANEW, ONE_RAN, Message
 from controller.words import N_
 
 _NOT_YOURS = N_("Only its holder, %(holder)s, can change, extend or cancel it.")
@@ -58,6 +58,7 @@ MESSAGES: dict[str, Message] = {
     "cancelled": _titled(
         "cancelled",
         N_("%(by)s has cancelled %(holder)s's booking, which you share."),
+        ("one_ran", ONE_RAN),
         ("", BOOK_ANEW),
     ),
     "ended": _titled(

@@ -137,7 +137,7 @@ def _places(facts: Mapping[str, Any], clock: Clock) -> dict[str, str]:
     places["left_by"] = one_line(facts.get("left_by") or "")
     places |= {
         "what": what(facts, clock.language),
-        "window": clock.window(start, end) if start is not None and end is not None else "",
+        "window": _window(facts, clock),
         "start_time": clock.time(start) if start is not None else "",
         "end_time": clock.time(end) if end is not None else "",
         "next_time": clock.at(facts["next_at"]) if facts.get("next_at") else "",
@@ -165,7 +165,9 @@ def _rows(facts: Mapping[str, Any], clock: Clock) -> dict[str, str]:
         values["model"] = what(facts, language)
     elif booked:
         values["card"] = translated(texts.CARD, language)
-    if start is not None and end is not None:
+    if several := _several(facts):
+        values["dates"] = "\n".join(_date(one, clock) for one in several)
+    elif start is not None and end is not None:
         values["when"] = _zoned(clock, start, end)
     if (before := facts.get("before")) and isinstance(before, Mapping):
         values["before"] = _was(before, clock)
@@ -180,6 +182,29 @@ def _rows(facts: Mapping[str, Any], clock: Clock) -> dict[str, str]:
     values["bookings"] = "\n".join(_listed(texts.BOOKED, b, clock) for b in facts.get("bookings") or [])
     values["others"] = "\n".join(_listed(texts.FREE, o, clock) for o in facts.get("others") or [])
     return {name: values.get(name, "") for name in texts.LABELS}
+
+
+def _several(facts: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The windows of a notice about more than one booking."""
+    return list(facts.get("dates") or [])
+
+
+def _window(facts: Mapping[str, Any], clock: Clock) -> str:
+    start, end = facts.get("starts_at"), facts.get("ends_at")
+    if start is None or end is None:
+        return ""
+    first, several = clock.window(start, end), _several(facts)
+    if not several:
+        return first
+    return translated(texts.TIMES, clock.language) % {"count": len(several), "window": first}
+
+
+def _date(said: Mapping[str, Any], clock: Clock) -> str:
+    window = _zoned(clock, said["starts_at"], said["ends_at"])
+    if not said.get("channel"):
+        return window
+    text = translated(texts.DATE_ON, clock.language)
+    return text % {"what": what(said, clock.language), "channel": one_line(said["channel"]), "window": window}
 
 
 def _zoned(clock: Clock, start: int, end: int) -> str:

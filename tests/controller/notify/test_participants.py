@@ -171,3 +171,42 @@ class Failed:
     id, kind, channel_id, subject = "f1", "failed", "a", "n1/a"
     text, at, reservation_id = "small failed: out of GPU memory", 1_800_000_000_000, ""
     category, reason, model, preset, detail = "out_of_memory", "out of GPU memory", "small", None, ""
+
+
+def test_the_end_of_a_repeated_booking_reaches_everybody_of_any_of_its_dates_once(making: Make) -> None:
+    w = making()
+    repeat = {"every": "day", "count": 4, "zone": "UTC"}
+    made = w.book(2 * HOUR, 3 * HOUR, participants=["noor"], repeat=repeat)["series"]["made"]
+    change(w, made[2], {"participants": ["noor", "tom"]})  # of one date only
+    change(w, made[3], {"participants": []})
+    before = {who: len(titles(w, who)) for who in ("maya", "noor", "tom")}
+    w.now += 2 * HOUR + 30 * MIN  # the first one runs
+    body = {"scope": "all", "reason": "the card is sold"}
+    w.good("POST", f"/reservations/{made[0]['id']}/cancel", body)
+    told = {who: w.get("/notifications", who)["items"][: len(titles(w, who)) - n] for who, n in before.items()}
+    assert {who: len(notices) for who, notices in told.items()} == {"maya": 1, "noor": 1, "tom": 1}
+    assert {notices[0]["kind"] for notices in told.values()} == {"cancelled"}
+
+    def starts(who: str) -> list[bool]:
+        return [one["starts_at"] in told[who][0]["text"] for one in made]
+
+    assert starts("maya") == [True, True, True, True]
+    assert starts("noor") == [True, True, True, False]
+    assert starts("tom") == [False, False, True, False]
+    assert "4 times from" in told["maya"][0]["title"]
+    assert "the card is sold" in told["tom"][0]["text"]
+    assert "The one that was running has been ended" in told["noor"][0]["text"]
+    assert "The one that was running" not in told["tom"][0]["text"]
+    w.good("POST", f"/reservations/{w.book(5 * HOUR, 6 * HOUR)['id']}/cancel", who="maya")
+    assert len(titles(w, "maya")) == before["maya"] + 1
+
+
+def test_a_repeated_booking_is_made_and_asked_for_with_all_its_dates(making: Make) -> None:
+    w = making()
+    w.good("PATCH", "/channels/n1/a", {"policy": {"approval": "always"}})
+    repeat = {"every": "day", "count": 3, "zone": "UTC"}
+    made = w.book(2 * HOUR, 3 * HOUR, "maya", participants=["noor"], repeat=repeat)["series"]["made"]
+    for who, kind in (("noor", "participant"), ("ada", "requested")):
+        [notice] = w.get("/notifications", who)["items"]
+        assert notice["kind"] == kind
+        assert all(one["starts_at"] in notice["text"] for one in made), notice["text"]

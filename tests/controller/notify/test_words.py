@@ -25,7 +25,7 @@ FACTS: dict[str, Any] = {
     "starts_at": START, "ends_at": START + 2 * HOUR, "holder": "maya", "by": "lin", "left_by": "tomas", "reason": "moved",
     "default": "Qwen3-8B", "category": "out_of_memory", "detail": "CUDA out of memory", "since": START, "text": "Gone.",
     "processes": [{"pid": 4711, "user": "tomas", "command": "python", "memory_bytes": 12_300_000_000}],
-    "others": [{"channel": "b/c", "starts_at": START, "ends_at": START + HOUR}], "target": "email, maya", "attempts": 12,
+    "others": [{"channel": "b/c", "starts_at": START, "ends_at": START + HOUR}], "target": "email, maya", "attempts": 12, "one_ran": True,
     "bookings": [{"holder": "maya", "channel": "a/b", "starts_at": START, "ends_at": START + HOUR}], "error": "550",
 }  # fmt: skip
 
@@ -142,3 +142,22 @@ def test_choices() -> None:
     for bad in ({"nothing": []}, {"ready": ["pigeon"]}):
         with pytest.raises(ValueError, match="there is no"):
             kinds.chosen({}, bad)
+
+
+@pytest.mark.parametrize("language", ["en", "zh_Hans"])
+def test_several_dates_are_told_one_a_line(language: str) -> None:
+    """A place and a model stand beside a date only where they are not the same for all."""
+    days = [{"starts_at": START + n * 24 * HOUR, "ends_at": START + (n * 24 + 2) * HOUR} for n in range(3)]
+    facts = {**FACTS, "message": "cancelled", "dates": days}
+    said = wording.render("cancelled", facts, language, ZoneInfo("UTC"))
+    rows = dict(zip(said.names, (value for _, value in said.rows), strict=True))
+    assert "3" in said.title
+    assert "when" not in rows
+    assert len(rows["dates"].splitlines()) == 3
+    assert "gpu-a01/main" not in rows["dates"]
+    elsewhere = [days[0], {**days[1], "channel": "gpu-b07/left", "model": "Phi-4"}]
+    said = wording.render("cancelled", {**facts, "dates": elsewhere}, language, ZoneInfo("UTC"))
+    first, second = dict(zip(said.names, (value for _, value in said.rows), strict=True))["dates"].splitlines()
+    assert "gpu" not in first
+    assert "gpu-b07/left" in second
+    assert "Phi-4" in second
