@@ -13,21 +13,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from agent import channel_entry
+from agent.core import actions as do
 from agent.core import view as views
-from agent.core.actions import (
-    Action,
-    CallOffDrain,
-    CloseAndDrain,
-    Free,
-    GiveUp,
-    Look,
-    Preflight,
-    Prepare,
-    Probe,
-    Rest,
-    Start,
-    Stop,
-)
 from agent.core.step import probe_interval
 from agent.core.types import Launch, Millis, Seconds
 from agent.core.view import Running
@@ -48,37 +35,37 @@ class Effects:
     def __init__(self, task: ChannelTask) -> None:
         self.task = task
 
-    def perform(self, action: Action, now: Millis) -> None:
+    def perform(self, action: do.Action, now: Millis) -> None:
         """Begins what the action says and puts the view where that leads."""
         task = self.task
         match action:
-            case CloseAndDrain(drain=drain):
+            case do.CloseAndDrain(drain=drain):
                 self._close(drain, now)
-            case CallOffDrain():
+            case do.CallOffDrain():
                 self._drop("close", "drained", "preflight")
                 task.view = views.called_off(task.view, now)
-            case Stop():
+            case do.Stop():
                 self._stop(action, now)
-            case GiveUp():
+            case do.GiveUp():
                 self._give_up(action, now)
-            case Prepare():
+            case do.Prepare():
                 task.view = views.preparing(task.view, now)
-            case Free():
+            case do.Free():
                 task.jobs.start("free", in_time(self._free()), self._freed, self._free_error)
-            case Look():
+            case do.Look():
                 task.jobs.start("look", in_time(task.runtime.gpu_holders()), self._looked, self._look_error)
-            case Preflight(launch=launch, gpu=gpu):
+            case do.Preflight(launch=launch, gpu=gpu):
                 task.jobs.start(
                     "preflight",
                     in_time(self._preflight(launch, gpu)),
                     lambda trouble, at: self._checked(launch, trouble, at),
                     lambda err, at: self._check_error(launch, err, at),
                 )
-            case Start():
+            case do.Start():
                 self._start(action, now)
-            case Probe():
+            case do.Probe():
                 self._probe()
-            case Rest(waits=waits):
+            case do.Rest(waits=waits):
                 task.view = views.resting(task.view, waits, now)
 
     # Closing and stopping
@@ -106,7 +93,7 @@ class Effects:
     def _drain_error(self, err: Exception, now: Millis) -> None:
         log.error("drain not followed, its end decides channel=%s error=%r", self.task.name, err)
 
-    def _stop(self, action: Stop, now: Millis) -> None:
+    def _stop(self, action: do.Stop, now: Millis) -> None:
         task = self.task
         self._drop("close", "drained", "probe")
         task.view = views.stopping(task.view, now)
@@ -142,7 +129,7 @@ class Effects:
         log.error("stop failed channel=%s error=%r", self.task.name, err)
         self._gone([self.task.process.engine_pid if self.task.process else 0], now)
 
-    def _give_up(self, action: GiveUp, now: Millis) -> None:
+    def _give_up(self, action: do.GiveUp, now: Millis) -> None:
         task = self.task
         self._drop("probe")
         verdict = task.runtime.why_died(task.process) if task.process else None
@@ -212,7 +199,7 @@ class Effects:
         log.error("preflight failed, the start will tell channel=%s error=%r", self.task.name, err)
         self.task.view = views.checked(self.task.view, launch)
 
-    def _start(self, action: Start, now: Millis) -> None:
+    def _start(self, action: do.Start, now: Millis) -> None:
         task, launch = self.task, action.launch
         self._drop("free", "preflight", "look")
         task.view = views.starting(task.view, launch, now)

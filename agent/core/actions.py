@@ -10,99 +10,81 @@ from agent.core.view import Drain
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
-    """Nothing to do before `until` (None: before something happens)."""
+class Action:
+    """`why`: for people."""
 
     why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Wait(Action):
+    """Nothing to do before `until` (None: before something happens)."""
+
     until: Millis | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class CloseAndDrain:
+class CloseAndDrain(Action):
     """Close the door in every gateway and let running requests finish; or, closed already, with another deadline."""
 
     drain: Drain
-    why: str
 
 
-@dataclass(frozen=True, slots=True)
-class CallOffDrain:
+class CallOffDrain(Action):
     """Open the door again: what runs is wanted."""
 
-    why: str
-
 
 @dataclass(frozen=True, slots=True)
-class Stop:
+class Stop(Action):
     """SIGTERM to the tree now. `cut`: first end the requests that still run, telling them `retry_after` seconds."""
 
-    why: str
     cut: bool = False
     retry_after: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class GiveUp:
+class GiveUp(Action):
     """Not ready within its load time-out: a failure; it is stopped next."""
 
     launch: Launch
     seconds: Seconds
-    why: str
 
 
-@dataclass(frozen=True, slots=True)
-class Prepare:
+class Prepare(Action):
     """Nothing runs and something should: on to freeing."""
 
-    why: str
 
-
-@dataclass(frozen=True, slots=True)
-class Free:
+class Free(Action):
     """Wait until GPU memory is seen to be free."""
 
-    why: str
 
-
-@dataclass(frozen=True, slots=True)
-class Look:
+class Look(Action):
     """Ask again whether the foreign process on the GPU is gone."""
 
-    why: str
-
 
 @dataclass(frozen=True, slots=True)
-class Preflight:
+class Preflight(Action):
     """Look at what can be known without stopping anything. `gpu`: also whether somebody else holds the GPU."""
 
     launch: Launch
     gpu: bool
-    why: str
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class Start(Action):
     """Start the engine."""
 
     launch: Launch
     as_fallback: bool
     reservation_id: str
-    why: str
 
 
-@dataclass(frozen=True, slots=True)
-class Probe:
+class Probe(Action):
     """Ask the engine whether it is ready."""
 
-    why: str
-
 
 @dataclass(frozen=True, slots=True)
-class Rest:
+class Rest(Action):
     """Nothing runs and nothing is started: `waits` for its next try, or nothing should run."""
 
     waits: bool
-    why: str
-
-
-Action = Wait | CloseAndDrain | CallOffDrain | Stop | GiveUp | Prepare | Free | Look | Preflight | Start | Probe | Rest

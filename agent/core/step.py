@@ -10,22 +10,8 @@ from __future__ import annotations
 
 import math
 
+from agent.core import actions as do
 from agent.core import retry
-from agent.core.actions import (
-    Action,
-    CallOffDrain,
-    CloseAndDrain,
-    Free,
-    GiveUp,
-    Look,
-    Preflight,
-    Prepare,
-    Probe,
-    Rest,
-    Start,
-    Stop,
-    Wait,
-)
 from agent.core.choice import Choice, choose, fallback_of, name
 from agent.core.types import Launch, Millis, Step, Timing
 from agent.core.view import ChannelView, Drain
@@ -34,7 +20,7 @@ PROBE_FIRST, PROBE_LAST = 25, 200  # ms between two looks whether an engine is r
 LAST_LOOK = 5000  # ms that a look under way may outlast the load time-out
 
 
-def next_action(view: ChannelView, now: Millis) -> Action:
+def next_action(view: ChannelView, now: Millis) -> do.Action:
     """The next thing to do for this channel, with a sentence saying why."""
     choice = choose(view, now)
     match view.phase:
@@ -81,124 +67,124 @@ def probe_interval(elapsed: Millis) -> Millis:
     return max(PROBE_FIRST, min(PROBE_LAST, elapsed // 50))
 
 
-def _ready(view: ChannelView, choice: Choice, now: Millis) -> Action:
+def _ready(view: ChannelView, choice: Choice, now: Millis) -> do.Action:
     process = view.process
     if process is None:
-        return Stop("the engine is not there any more")
+        return do.Stop("the engine is not there any more")
     if process.discard:
         return _cut(view, choice, process.discard)
     if choice.keep or _is(choice, process.identity):
-        return Wait(f"{process.model} is ready: {choice.why}", _until(view, choice))
+        return do.Wait(f"{process.model} is ready: {choice.why}", _until(view, choice))
     checking = _check_first(view, choice)
-    if isinstance(checking, Preflight):
+    if isinstance(checking, do.Preflight):
         return checking
     if checking:
-        return Wait(f"{choice.why}: looking at what can be known without stopping anything", view.next_step_at)
-    return CloseAndDrain(_drain(view, choice, now, now), f"{choice.why}; {process.model} is drained first")
+        return do.Wait(f"{choice.why}: looking at what can be known without stopping anything", view.next_step_at)
+    return do.CloseAndDrain(f"{choice.why}; {process.model} is drained first", _drain(view, choice, now, now))
 
 
-def _draining(view: ChannelView, choice: Choice, now: Millis) -> Action:
+def _draining(view: ChannelView, choice: Choice, now: Millis) -> do.Action:
     process, drain = view.process, view.drain
     if process is None or drain is None:
-        return Stop("the engine is not there any more")
+        return do.Stop("the engine is not there any more")
     if process.discard:
         return _cut(view, choice, process.discard)
     if choice.keep or _is(choice, process.identity):
-        return CallOffDrain(f"the drain is called off: {choice.why}")
+        return do.CallOffDrain(f"the drain is called off: {choice.why}")
     checking = _check_first(view, choice)
-    if isinstance(checking, Preflight):
+    if isinstance(checking, do.Preflight):
         return checking
     wanted = _drain(view, choice, drain.since, now)
     if wanted.to != drain.to or wanted.retry != drain.retry:
-        return CloseAndDrain(wanted, f"{choice.why}; {process.model} is being drained already")
+        return do.CloseAndDrain(f"{choice.why}; {process.model} is being drained already", wanted)
     if drain.in_flight == 0 and not checking:
-        return Stop(f"{process.model} is drained: {choice.why}")
+        return do.Stop(f"{process.model} is drained: {choice.why}")
     if now >= drain.deadline:
         return _cut(view, choice, f"the drain of {process.model} is over: {choice.why}")
     if drain.in_flight is None and "close" not in view.busy:
-        return CloseAndDrain(drain, f"{choice.why}; the gateways are asked again")
+        return do.CloseAndDrain(f"{choice.why}; the gateways are asked again", drain)
     until = _earliest(drain.deadline, view.next_step_at, choice.until)
-    return Wait(f"{process.model} finishes its requests: {choice.why}", until)
+    return do.Wait(f"{process.model} finishes its requests: {choice.why}", until)
 
 
-def _loading(view: ChannelView, choice: Choice, now: Millis) -> Action:
+def _loading(view: ChannelView, choice: Choice, now: Millis) -> do.Action:
     process = view.process
     if process is None:
         if "start" in view.busy:
-            return Wait(f"starting: {choice.why}", view.next_step_at)
-        return Stop("the start was interrupted")
+            return do.Wait(f"starting: {choice.why}", view.next_step_at)
+        return do.Stop("the start was interrupted")
     if process.discard:
-        return Stop(process.discard)
+        return do.Stop(process.discard)
     if not choice.keep:
         if choice.launch is None or choice.launch.identity != process.identity:
-            return Stop(f"{process.model} is not wanted any more: {choice.why}")
+            return do.Stop(f"{process.model} is not wanted any more: {choice.why}")
         timeout = choice.launch.load_timeout or view.timing.load_timeout
         ends = process.started_at + round(timeout * 1000)
     else:
         ends = None
     probing = "probe" in view.busy
     if not probing and now >= view.again_at:  # one look comes before giving up: it may have loaded unwatched
-        return Probe(f"{process.model} is loading: {choice.why}")
+        return do.Probe(f"{process.model} is loading: {choice.why}")
     if probing and ends is not None and now >= ends:
         ends = max(ends, view.again_at) + LAST_LOOK
     if ends is not None and now >= ends:
         assert choice.launch is not None
-        return GiveUp(choice.launch, timeout, f"{process.model} was not ready within {timeout:g} s")
+        return do.GiveUp(f"{process.model} was not ready within {timeout:g} s", choice.launch, timeout)
     again = None if probing else view.again_at
-    return Wait(f"{process.model} is loading: {choice.why}", _earliest(again, ends, view.next_step_at, choice.until))
+    return do.Wait(f"{process.model} is loading: {choice.why}", _earliest(again, ends, view.next_step_at, choice.until))
 
 
-def _stopping(view: ChannelView, choice: Choice) -> Action:
+def _stopping(view: ChannelView, choice: Choice) -> do.Action:
     if "stop" not in view.busy:
-        return Stop(f"stopping: {choice.why}")
+        return do.Stop(f"stopping: {choice.why}")
     if choice.launch is not None and choice.launch.identity != view.checked and "preflight" not in view.busy:
-        return Preflight(choice.launch, False, f"{choice.why}; looking at it while the last engine stops")
+        return do.Preflight(f"{choice.why}; looking at it while the last engine stops", choice.launch, gpu=False)
     words = f"{view.process.model} is being stopped" if view.process else "being stopped"
-    return Wait(f"{words}: {choice.why}", _earliest(view.next_step_at, choice.until))
+    return do.Wait(f"{words}: {choice.why}", _earliest(view.next_step_at, choice.until))
 
 
-def _freeing(view: ChannelView, choice: Choice) -> Action:
+def _freeing(view: ChannelView, choice: Choice) -> do.Action:
     if not view.freed and "free" not in view.busy:
-        return Free(f"waiting for GPU memory: {choice.why}")
+        return do.Free(f"waiting for GPU memory: {choice.why}")
     launch = choice.launch
     if launch is not None and launch.identity != view.checked:
         if "preflight" not in view.busy:
-            return Preflight(launch, False, f"{choice.why}; looking at it first")
-        return Wait(f"{choice.why}; looking at it first", _earliest(view.next_step_at, choice.until))
+            return do.Preflight(f"{choice.why}; looking at it first", launch, gpu=False)
+        return do.Wait(f"{choice.why}; looking at it first", _earliest(view.next_step_at, choice.until))
     if not view.freed:
-        return Wait(f"waiting for GPU memory: {choice.why}", _earliest(view.next_step_at, choice.until))
+        return do.Wait(f"waiting for GPU memory: {choice.why}", _earliest(view.next_step_at, choice.until))
     if launch is None:
         return _rest(choice)
     why = f"{choice.why}; {view.note}" if view.note else choice.why
-    return Start(launch, choice.as_fallback, view.step.reservation_id if view.step else "", why)
+    return do.Start(why, launch, choice.as_fallback, view.step.reservation_id if view.step else "")
 
 
-def _blocked(view: ChannelView, choice: Choice, now: Millis) -> Action:
+def _blocked(view: ChannelView, choice: Choice, now: Millis) -> do.Action:
     if view.process is not None:
         if "stop" not in view.busy and now >= view.again_at:
-            return Stop(view.holders)
-        return Wait(view.holders, None if "stop" in view.busy else view.again_at)
+            return do.Stop(view.holders)
+        return do.Wait(view.holders, None if "stop" in view.busy else view.again_at)
     if choice.launch is None:
         return _rest(choice)
     if "look" not in view.busy and now >= view.again_at:
-        return Look(view.holders)
-    return Wait(view.holders, _earliest(None if "look" in view.busy else view.again_at, view.next_step_at))
+        return do.Look(view.holders)
+    return do.Wait(view.holders, _earliest(None if "look" in view.busy else view.again_at, view.next_step_at))
 
 
-def _nothing_runs(view: ChannelView, choice: Choice) -> Action:
+def _nothing_runs(view: ChannelView, choice: Choice) -> do.Action:
     if choice.launch is not None:
-        return Prepare(choice.why)
+        return do.Prepare(choice.why)
     rest = _rest(choice)
     if rest.waits != (view.phase == "retry_wait"):
         return rest
-    return Wait(choice.why, _earliest(view.next_step_at, choice.until))
+    return do.Wait(choice.why, _earliest(view.next_step_at, choice.until))
 
 
-def _rest(choice: Choice) -> Rest:
-    return Rest(choice.until is not None, choice.why)
+def _rest(choice: Choice) -> do.Rest:
+    return do.Rest(choice.why, waits=choice.until is not None)
 
 
-def _check_first(view: ChannelView, choice: Choice) -> Preflight | bool:
+def _check_first(view: ChannelView, choice: Choice) -> do.Preflight | bool:
     """What runs is the fallback: is it worth being interrupted? The look, True while it is under way, False when done."""
     fallback, process = fallback_of(view), view.process
     if choice.launch is None or fallback is None or process is None or process.identity != fallback.identity:
@@ -207,7 +193,7 @@ def _check_first(view: ChannelView, choice: Choice) -> Preflight | bool:
         return False
     if "preflight" in view.busy:
         return True
-    return Preflight(choice.launch, True, f"{choice.why}; looking at it before {name(fallback)} is stopped")
+    return do.Preflight(f"{choice.why}; looking at it before {name(fallback)} is stopped", choice.launch, gpu=True)
 
 
 def _drain(view: ChannelView, choice: Choice, since: Millis, now: Millis) -> Drain:
@@ -218,9 +204,9 @@ def _drain(view: ChannelView, choice: Choice, since: Millis, now: Millis) -> Dra
     return Drain(since, deadline, (target, prepares_for), retry_drain)
 
 
-def _cut(view: ChannelView, choice: Choice, why: str) -> Stop:
+def _cut(view: ChannelView, choice: Choice, why: str) -> do.Stop:
     load = choice.launch.load_seconds if choice.launch is not None else 0.0
-    return Stop(why, cut=True, retry_after=max(1, math.ceil(view.timing.stop_timeout + load)))
+    return do.Stop(why, cut=True, retry_after=max(1, math.ceil(view.timing.stop_timeout + load)))
 
 
 def _until(view: ChannelView, choice: Choice) -> Millis | None:

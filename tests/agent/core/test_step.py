@@ -50,7 +50,7 @@ def test_fallback_serves_until_the_retry() -> None:
     assert action == a.Wait("D is ready: D serves while A waits", 125_000)
     assert isinstance(s.next_action(view, 124_999), a.Wait)
     assert s.next_action(view, 125_000) == a.Preflight(
-        A, True, "A is tried again after failure 1; looking at it before D is stopped"
+        "A is tried again after failure 1; looking at it before D is stopped", A, gpu=True
     )
 
 
@@ -212,7 +212,7 @@ def test_stuck_and_held_by_others_start_nothing() -> None:
 
 def test_memory_held_by_nobody_is_said_and_started_upon() -> None:
     view = v.checked(v.freed(ChannelView(phase="freeing", step=DEFAULT), "2 GB stay in use", "", 0), D)
-    assert s.next_action(view, 0) == a.Start(D, False, "", "D should run (default); 2 GB stay in use")
+    assert s.next_action(view, 0) == a.Start("D should run (default); 2 GB stay in use", D, False, "")
 
 
 def test_held_by_hand() -> None:
