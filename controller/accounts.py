@@ -9,7 +9,7 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from controller import sessions, shapes
-from controller.notify import inbox
+from controller.notify import together
 from controller.rights import Actor
 from controller.settings import Settings
 from controller.store import audit, channels, links, reservations, web_sessions
@@ -32,17 +32,19 @@ def disable(session: Write, user: User, actor_id: str | None, reason: str, now: 
     user.disabled_at = now
     web_sessions.end_all(session, user.id, now)
     why = reason or "the account was disabled"
-    for row in reservations.of_person(session, user.id, now):
+    rows = reservations.of_person(session, user.id, now)
+    for row in rows:
         status = "ended_early" if reservations.is_running(row, now) else "cancelled"
         reservations.change(
             session,
             row,
             HOLDING,
             {"status": status, "ended_at": now, "decided_by": actor_id, "reason": why, "committed": False},
+            now,
         )
         session.touch(row.channel_id)
         audit.add(session, actor_id, f"reservation.{status}", row.id, now, reason=why)
-        inbox.acted_for(session, row, actor_id or "", status, f"Your booking has ended: {why}", now)
+    together.ended(session, rows, actor_id or "", now, why)
 
 
 def preview(session: Session, settings: Settings, actor: Actor, user: User, now: int) -> dict[str, Any]:

@@ -67,7 +67,7 @@ def _entry(
         start=row.starts_at,
         end=min(row.ends_at, ended),
         created_at=row.created_at,
-        changed_at=max(row.created_at, row.approved_at or 0, row.ended_at or 0),
+        changed_at=row.changed_at or row.created_at,
         summary=say(SUMMARY, who=who, what=what) if who else what,
         description="\n".join(line for line in lines if line),
         location=channel,

@@ -18,7 +18,7 @@ REFRESH = timedelta(minutes=15)
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A booking for a calendar; instants in ms. `changed_at` = when it was last changed, as far as is known."""
+    """A booking for a calendar; instants in ms. `changed_at` = when it came to be of this version."""
 
     id: str
     version: int

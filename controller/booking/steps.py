@@ -153,7 +153,7 @@ def write(
     """A guarded change of a booking that holds its time, its audit row, and what its holder is told."""
     before = refusals.record(row)
     old_channel, old_holder = row.channel_id, row.holder_id
-    reservations.change(session, row, HOLDING, {**values, **({"reason": reason} if reason else {})})
+    reservations.change(session, row, HOLDING, {**values, **({"reason": reason} if reason else {})}, now)
     session.touch(old_channel)
     done(session, row, actor, now, act, before, reason)
     if not tell:

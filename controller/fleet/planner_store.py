@@ -141,7 +141,7 @@ def _reopen(session: Session, booking: str, status: str, now: Millis) -> bool:
     statement = (
         update(Reservation)
         .where(Reservation.id == booking, Reservation.status == status, Reservation.ends_at > now)
-        .values(version=Reservation.version + 1, status=to, **values)
+        .values(version=Reservation.version + 1, changed_at=now, status=to, **values)
     )
     if not changed(session, statement):
         return False
@@ -158,7 +158,7 @@ def _end(session: Session, booking: str, status: str, end: Millis) -> None:
     statement = (
         update(Reservation)
         .where(Reservation.id == booking, Reservation.status == status, Reservation.ends_at == end)
-        .values(version=Reservation.version + 1, committed=False, **values)
+        .values(version=Reservation.version + 1, changed_at=end, committed=False, **values)
     )
     if changed(session, statement):
         log.info("window over reservation=%s status=%s", booking, values["status"])

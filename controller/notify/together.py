@@ -1,5 +1,5 @@
-"""One act on several bookings of a repeated one, or a request for some: everybody whom any of them concerns is told once,
-with all of their own dates in one notice.
+"""One act on several bookings (a repeated one; all of somebody who is shut out): everybody whom any of them concerns is
+told once, with all of their own dates in one notice.
 
 Whoever holds some of them and shares others hears of all as a holder. As in inbox.py, in the transaction of the change.
 """
@@ -26,7 +26,7 @@ def booked(session: Session, rows: Sequence[Reservation], actor_id: str, now: in
 
 
 def ended(session: Session, rows: Sequence[Reservation], actor_id: str, now: int, reason: str) -> None:
-    """What was left of a repeated booking was cancelled, or ended where it ran."""
+    """Bookings were cancelled, or ended where they ran."""
     for people, theirs, shares in _by_person(rows, actor_id):
         ran = [r for r in theirs if r.status == "ended_early"]
         kind = "ended" if len(ran) == len(theirs) else "cancelled"

@@ -196,7 +196,7 @@ def _window(facts: Mapping[str, Any], clock: Clock) -> str:
     first, several = clock.window(start, end), _several(facts)
     if not several:
         return first
-    return translated(texts.TIMES, clock.language) % {"count": len(several), "window": first}
+    return translated(texts.AND_MORE, clock.language) % {"window": first, "count": len(several) - 1}
 
 
 def _date(said: Mapping[str, Any], clock: Clock) -> str:

@@ -181,25 +181,15 @@ def of_people(
     return found
 
 
-def change(
-    session: Session, row: Reservation, statuses: Sequence[str], values: dict[str, Any], version: int | None = None
-) -> None:
-    """Writes `values` if the row is still as it was read (and of `version`, where the caller names one).
+def change(session: Session, row: Reservation, statuses: Sequence[str], values: dict[str, Any], now: int) -> None:
+    """Writes `values` if the row is still as it was read.
 
     Raises Conflict when somebody was faster, IntegrityError when the database refuses an overlap.
     """
-    if version is not None and version != row.version:
-        raise Conflict(
-            say(
-                "version: the booking was changed meanwhile (it is at version %(version)s); look at it again",
-                version=row.version,
-            ),
-            details={"version": row.version},
-        )
     statement = (
         update(Reservation)
         .where(Reservation.id == row.id, Reservation.version == row.version, Reservation.status.in_(statuses))
-        .values(version=row.version + 1, **values)
+        .values(version=row.version + 1, changed_at=now, **values)
         .execution_options(synchronize_session=False)
     )
     if changed(session, statement) != 1:

@@ -87,6 +87,7 @@ class Reservation(Base):
     )  # node or channel lost, in words; "": none
     version: Mapped[int] = mapped_column(Integer, default=1)
     created_at: Mapped[int] = mapped_column(BigInteger)
+    changed_at: Mapped[int | None] = mapped_column(BigInteger)  # when it came to this version; None: made so
     approved_at: Mapped[int | None] = mapped_column(BigInteger)
     decided_by: Mapped[str | None] = mapped_column(String(32))
     reason: Mapped[str] = mapped_column(Text, default="")

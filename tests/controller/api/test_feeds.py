@@ -48,13 +48,18 @@ def test_a_feed_says_what_is_booked_and_every_change_of_it(w: World) -> None:
     assert "bring coffee" in event["DESCRIPTION"]
     assert event["DTSTART"].dt == datetime.fromtimestamp((NOW + HOUR) / 1000, UTC)
     assert event["DTEND"].dt == datetime.fromtimestamp((NOW + 2 * HOUR) / 1000, UTC)
+    assert event["LAST-MODIFIED"].dt == event["CREATED"].dt == event["DTSTAMP"].dt
+    w.now += 5 * MIN
     w.good("POST", f"/reservations/{booking['id']}/extend", {"minutes": 30}, "maya")
     event = events(w, url)[uid]
-    assert event["SEQUENCE"] == 1
+    assert (event["SEQUENCE"], event["LAST-MODIFIED"].dt) == (1, datetime.fromtimestamp(w.now / 1000, UTC))
+    assert event["CREATED"].dt == datetime.fromtimestamp(NOW / 1000, UTC)
     assert event["DTEND"].dt == datetime.fromtimestamp((NOW + 2 * HOUR + 30 * MIN) / 1000, UTC)
+    w.now += 5 * MIN
     w.good("POST", f"/reservations/{booking['id']}/cancel", {}, "maya")
     event = events(w, url)[uid]
     assert (event["STATUS"], event["SEQUENCE"]) == ("CANCELLED", 2)
+    assert event["LAST-MODIFIED"].dt == event["DTSTAMP"].dt == datetime.fromtimestamp(w.now / 1000, UTC)
     w.now += 32 * DAY
     assert events(w, url) == {}
 

@@ -151,7 +151,7 @@ def test_several_dates_are_told_one_a_line(language: str) -> None:
     facts = {**FACTS, "message": "cancelled", "dates": days}
     said = wording.render("cancelled", facts, language, ZoneInfo("UTC"))
     rows = dict(zip(said.names, (value for _, value in said.rows), strict=True))
-    assert "3" in said.title
+    assert "2" in said.title.rpartition("及" if language == "zh_Hans" else "and")[2]
     assert "when" not in rows
     assert len(rows["dates"].splitlines()) == 3
     assert "gpu-a01/main" not in rows["dates"]

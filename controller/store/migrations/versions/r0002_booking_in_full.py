@@ -163,6 +163,7 @@ def upgrade() -> None:
     op.add_column('reservations', sa.Column('series_id', sa.String(length=32), nullable=True))
     op.add_column('reservations', sa.Column('maintenance', sa.Boolean(), server_default=sa.text('false'), nullable=False))
     op.add_column('reservations', sa.Column('problem', sa.Text(), server_default='', nullable=False))
+    op.add_column('reservations', sa.Column('changed_at', sa.BigInteger(), nullable=True))
     op.create_index(op.f('ix_reservations_series_id'), 'reservations', ['series_id'], unique=False)
     op.drop_index('ix_reservations_status', 'reservations')
     holding = sa.text("status IN ('pending', 'approved')")
