@@ -1,21 +1,21 @@
 """What the shell offers after Tab: names and ids that the controller knows, asked for with a short timeout.
 
-Somebody who presses Tab wants no sentence: where nothing can be asked, nothing is offered. `slotserve completion SHELL`
-prints what the shell has to read once.
+Somebody who presses Tab wants no sentence: where nothing can be asked, nothing is offered.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-from click.shell_completion import CompletionItem, get_completion_class
+from click.shell_completion import CompletionItem
 
 from controller.cli import times
 from controller.cli.app import App
-from controller.cli.client import Client
-from controller.cli.options import command
+
+if TYPE_CHECKING:
+    from controller.cli.client import Client
 
 SECONDS = 2.0
 MOST = 200
@@ -96,22 +96,3 @@ NODE = Named("node", named("/nodes"))
 PERSON = Named("name", named("/users"))
 KEY = Named("key", named("/keys"))
 BOOKING = Booking()
-
-
-@click.command()
-@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
-@command
-def completion(app: App, shell: str) -> None:
-    """Print what makes Tab complete commands, options and names in your shell.
-
-    \b
-    bash  eval "$(slotserve completion bash)"    in ~/.bashrc
-    zsh   eval "$(slotserve completion zsh)"     in ~/.zshrc, after compinit
-    fish  slotserve completion fish > ~/.config/fish/completions/slotserve.fish
-    """
-    from controller.cli.main import main
-
-    found = get_completion_class(shell)
-    assert found is not None
-    script = found(main, {}, "slotserve", "_SLOTSERVE_COMPLETE").source()
-    app.out({"shell": shell, "script": script}, lambda: click.echo(script))

@@ -40,7 +40,7 @@ CHAPTERS: dict[str, dict[str, tuple[str, str, str]]] = {
         "notifications": ("notifications", "notifications", "What you have been told, and how you are told."),
         "feeds": ("feeds", "feeds", "Your calendar feeds."),
         "feed": ("feeds", "feed", "Create, list or revoke a calendar feed."),
-        "completion": ("complete", "completion", "Make Tab complete commands and names in your shell."),
+        "completion": ("completion", "completion", "Make Tab complete commands and names in your shell."),
     },
     "Administer": {
         "node": ("nodes", "node", "Add, cordon, drain or remove a node."),

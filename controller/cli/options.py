@@ -11,6 +11,7 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
+from controller.cli import complete
 from controller.cli.app import App
 
 INTERRUPTED = 130  # the exit status of what SIGINT ended
@@ -61,8 +62,6 @@ class ChannelName(click.ParamType[str]):
         return str(value)
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        from controller.cli import complete
-
         return complete.offered(ctx, incomplete, complete.channels)
 
 
