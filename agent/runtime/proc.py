@@ -131,20 +131,11 @@ def send_all(stats: Iterable[Stat], sig: signal.Signals) -> None:
         send(s.pid, s.ticks, sig)
 
 
-def rss_bytes(pid: int) -> int:
-    """Resident memory; 0 where it cannot be read."""
-    return _memory(pid, "VmRSS:")
-
-
 def mapped_bytes(pid: int) -> int:
-    """Of that, files' pages; 0 where it cannot be read."""
-    return _memory(pid, "RssFile:")
-
-
-def _memory(pid: int, name: str) -> int:
+    """Files' pages of its resident memory; 0 where it cannot be read."""
     try:
         for line in (PROC / str(pid) / "status").read_text().splitlines():
-            if line.startswith(name):
+            if line.startswith("RssFile:"):
                 return int(line.split()[1]) * 1024
     except OSError:
         return 0
