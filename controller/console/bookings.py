@@ -14,6 +14,7 @@ from controller.api import bookings as api
 from controller.api import feeds as feeds_api
 from controller.booking.view import policy_for
 from controller.console import asking, language, live, overview, shell, trail
+from controller.console.facts import Booked
 from controller.console.fleet_facts import fleet
 from controller.console.signed_in import actor_of, person
 from controller.console.viewer import Booking, Row, Viewer
@@ -42,17 +43,9 @@ class Longer:
 
 
 @dataclass(frozen=True, slots=True)
-class Past:
+class Past(Booked):
     """A booking that is over."""
 
-    id: str
-    channel: str
-    kind: str
-    model: str | None
-    preset: str | None
-    start: int
-    end: int
-    status: str
     reason: str
     by: str
 

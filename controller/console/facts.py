@@ -16,8 +16,8 @@ from controller.scheduling.types import ChannelInput, Decision
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
-    """A pending or approved booking."""
+class Booked:
+    """What every page says of a booking: where, what for, its window and how it stands."""
 
     id: str
     channel: str
@@ -27,6 +27,12 @@ class Held:
     start: int
     end: int
     status: str
+
+
+@dataclass(frozen=True, slots=True)
+class Held(Booked):
+    """A pending or approved booking."""
+
     holder_id: str
     holder: str
     participants: tuple[str, ...]

@@ -13,7 +13,7 @@ from markupsafe import Markup
 
 from controller.console import sentences, show
 from controller.console import state as state_of
-from controller.console.facts import ChannelFacts, Held, NodeFacts
+from controller.console.facts import Booked, ChannelFacts, Held, NodeFacts
 from controller.context import Context
 from controller.fleet.live import LiveFailure
 from controller.rights import Actor, HolderName, may
@@ -25,17 +25,9 @@ DAY_MS = 86_400_000
 
 
 @dataclass(frozen=True, slots=True)
-class Booking:
+class Booking(Booked):
     """A booking for a page. `holder` is empty for who may not know it; `may_change` = the buttons are there."""
 
-    id: str
-    channel: str
-    kind: str
-    model: str | None
-    preset: str | None
-    start: int
-    end: int
-    status: str
     running: bool
     holder: str
     mine: bool
@@ -75,7 +67,6 @@ class Row:
     open_to_me: bool
     may_log: bool
     may_retry: bool
-    may_reload: bool
     gone: bool
     cards: int
 
@@ -215,7 +206,6 @@ class Viewer:
             open_to_me=said.phase == "ready" and (running is None or mine or running.invited) and not exclusive,
             may_log=running is None or running.may_log,
             may_retry=said.failure is not None and bool(may(self._actor, "channel.retry", own)),
-            may_reload=bool(may(self._actor, "channel.reload", own)),
             gone=c.gone,
             cards=len(c.gpu_uuids),
         )
