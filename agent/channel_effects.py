@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 class Effects:
-    """One method an action; `_done` methods take the job's answer."""
+    """A method an action, one for its job's answer and one for its job's error."""
 
     def __init__(self, task: ChannelTask) -> None:
         self.task = task

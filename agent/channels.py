@@ -17,18 +17,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from agent import channel_entry
 from agent.channel_effects import Effects, running
 from agent.channel_jobs import Inbox, Jobs, LoopTimer, Timer
+from agent.channel_kept import Kept
 from agent.core import retry
 from agent.core import view as views
 from agent.core.actions import Action, Probe, Wait
-from agent.core.choice import choose, waiting
-from agent.core.choice import name as name_of
+from agent.core.choice import choose
+from agent.core.orders import obey
 from agent.core.step import next_action
 from agent.core.types import Launch, Millis, Step, Timing, step_at
 from agent.core.view import ChannelView
@@ -48,7 +49,7 @@ def _told(listener: Callable[[dict[str, Any]], None], channel: str) -> Callable[
     def tell(fields: dict[str, Any]) -> None:
         try:
             listener(fields)
-        except Exception:
+        except Exception:  # whatever the listener comes upon; it is said, and the channel goes on
             log.exception("not told channel=%s", channel)
 
     return tell
@@ -80,13 +81,13 @@ class ChannelTask:
         self.process: Process | None = None
         self._now = now
         self._timer = timer or LoopTimer(now)
-        self._load_retry, self._save_retry, self._on_status = load_retry, save_retry, _told(on_status, name)
+        self._kept = Kept(name, load_retry, save_retry)
+        self._on_status = _told(on_status, name)
         self._effects = Effects(self)
         self._steps: tuple[Step, ...] = ()
         self._timing = Timing()
         self._timetable: list[dict[str, Any]] = []
         self._detail = "starting"
-        self._saved: tuple[Mapping[str, retry.Failure], dict[str, Millis], Millis] | None = None
         self._shown: tuple[dict[str, Any] | None, dict[str, Any] | None] = (None, None)
         self._watch: asyncio.Task[None] | None = None
         self._asked: set[asyncio.Future[tuple[bool, str]]] = set()
@@ -142,7 +143,7 @@ class ChannelTask:
     # One turn
 
     def _begin(self, now: Millis) -> None:
-        loaded, ready, blocked = self._load_saved()
+        loaded, ready, blocked = self._kept.load()
         failures = retry.not_ahead(loaded, now)
         self.view = replace(self.view, phase_since=now, failures=failures, blocked_since=min(blocked, now))
         for failure in failures.values():
@@ -171,7 +172,7 @@ class ChannelTask:
             action = self._act(now)
             self.publish(now)
             return action.until if isinstance(action, Wait) else now + 1000
-        except Exception:
+        except Exception:  # a fault of ours must not end the owner of a channel: the next turn looks anew
             log.exception("turn failed channel=%s phase=%s", self.name, self.view.phase)
             return now + 1000
 
@@ -201,7 +202,7 @@ class ChannelTask:
 
     def publish(self, now: Millis) -> None:
         """What the gateways, the controller and the next start of this agent are to know, where it changed."""
-        self._save()
+        self._kept.save(self.view)
         entry = channel_entry.entry(self.name, self.view, self.process, self._timetable, now)
         status = self.status()
         if entry != self._shown[0]:
@@ -221,26 +222,8 @@ class ChannelTask:
 
     def _answer(self, answer: asyncio.Future[tuple[bool, str]], kind: str, now: Millis) -> None:
         if not answer.done():  # else whoever asked has gone
-            answer.set_result(self._obey(kind, now))
-
-    def _obey(self, kind: str, now: Millis) -> tuple[bool, str]:
-        if kind == "stop_engines":
-            self.view = views.discard(replace(self.view, held=True), "engines are stopped by hand")
-            return True, "what runs is stopped; the next change of the plan, a reload or a retry starts it again"
-        target = self.view.step.target if self.view.step else None
-        if kind not in ("reload", "retry"):
-            return False, f"there is no command {kind!r}: reload, retry or stop_engines"
-        if target is None:
-            return False, "nothing should be loaded on this channel now"
-        if kind == "reload":
-            self.view = views.forgive(views.discard(replace(self.view, held=False), "reload"))
-            self.view = replace(self.view, again_at=now if self.view.phase == "blocked" else self.view.again_at)
-            return True, f"{name_of(target)} is being loaded anew"
-        waits = any(waiting(self.view, x) for x in (target, self.view.step.fallback if self.view.step else None))
-        if not (waits or self.view.held or self.view.phase == "blocked"):
-            return False, f"{name_of(target)} is not waiting for another try"
-        self.view = replace(views.forgive(self.view), held=False, again_at=min(now, self.view.again_at))
-        return True, f"{name_of(target)} is tried now"
+            self.view, taken, words = obey(self.view, kind, now)
+            answer.set_result((taken, words))
 
     def _died_unwatched(self, process: Process, trouble: Trouble, now: Millis) -> None:
         known = self.view.failures.get(process.identity)
@@ -293,7 +276,7 @@ class ChannelTask:
     async def _wait_exit(self, process: Process) -> None:
         try:
             trouble = await self.runtime.wait_exit(process)
-        except Exception as err:
+        except Exception as err:  # nobody else would hear of the end: it is a failure like any other
             log.exception("waiting for the end failed channel=%s pid=%s", self.name, process.engine_pid)
             trouble = Trouble("crashed", f"what became of the engine cannot be told: {err}")
         self.inbox.post(lambda now: self.exited(process.launch_id, trouble, now))
@@ -302,24 +285,3 @@ class ChannelTask:
         step = self.view.step
         launches = (step.target, step.fallback) if step is not None else ()
         return next((x for x in launches if x is not None and x.identity == identity), None)
-
-    # What is kept over a restart of the agent
-
-    def _load_saved(self) -> tuple[dict[str, retry.Failure], dict[str, Millis], Millis]:
-        try:
-            saved = self._load_retry() or {}
-            ready = {str(k): int(v) for k, v in saved.get("ready", {}).items()}
-            return retry.from_json(saved.get("failures", [])), ready, int(saved.get("blocked_since", 0))
-        except (ValueError, TypeError, AttributeError, OSError) as err:
-            log.warning("failure records unreadable, counting anew channel=%s error=%s", self.name, err)
-            return {}, {}, 0
-
-    def _save(self) -> None:
-        process, failures, blocked = self.view.process, self.view.failures, self.view.blocked_since
-        ready = {process.launch_id: process.ready_at} if process and process.ready_at is not None else {}
-        if self._saved is None or self._saved[0] is not failures or self._saved[1:] != (ready, blocked):
-            self._saved = failures, ready, blocked
-            try:
-                self._save_retry({"failures": retry.to_json(failures), "ready": ready, "blocked_since": blocked})
-            except OSError as err:  # counted on in memory; written with the next change
-                log.error("failure records not saved channel=%s error=%r", self.name, str(err))
