@@ -140,6 +140,7 @@ async def serve(
         offer = offered(run_dir, sockets, before, end.replace)
         feeding = loop.create_task(feed_watchdog())
         watch.append(feeding)
+    gateway.show_figures()
     ready()
     await end.told.wait()
     if end.replaced and board is None:

@@ -122,9 +122,15 @@ class Gateway:
         return next(self._turns)
 
     def metrics_text(self) -> str:
-        """Of all workers."""
+        """Of all workers. What is said here is on the board before, so that whoever is asked next says no less."""
         self.read_tokens()
+        self.show_figures()
         return self.metrics.text(self._board.others() if self._board is not None else ())
+
+    def show_figures(self) -> None:
+        """To the other workers, which see by it as well that this one serves."""
+        if self._board is not None:
+            self._board.write(self.metrics.dump())
 
     def health(self) -> dict[str, Any]:
         """What /healthz says; of several workers one answers, and says how many there are."""
@@ -293,8 +299,7 @@ class Gateway:
         self._access_log.flush()
         self.send_usage()
         self.running.cut_websockets(self.table, self.clock.now_ms())
-        if self._board is not None:
-            self._board.write(self.metrics.dump())
+        self.show_figures()
         if self.stopping and not self.refusing:
             for connection in tuple(self.connections):
                 if now - connection.last_read > LAST_REQUEST_SECONDS:
