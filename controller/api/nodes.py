@@ -126,7 +126,7 @@ def drain_preview(call: Call) -> dict[str, Any]:
         "until": text_of(until),
         "idle_at": text_of(max((r.ends_at for r in found.running), default=call.now)),
         "running": [brief(r) for r in found.running],
-        "touched": [{**brief(r), "offers": [o.shape() for o in others]} for r, others in found.touched],
+        "touched": [{**brief(r), "offers": [o.shape() for o in others or ()]} for r, others in found.touched],
     }
 
 

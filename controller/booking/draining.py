@@ -28,19 +28,20 @@ class Preview:
     """What a drain would touch: `running` finish, `touched` would begin before its end (with offers, for the first)."""
 
     running: list[Reservation]
-    touched: list[tuple[Reservation, list[offers.Offer]]]
+    touched: list[tuple[Reservation, list[offers.Offer] | None]]  # None: not looked for
 
 
 def preview(session: Session, ctx: Context, actor: Actor, node: Node, now: int, until: int) -> Preview:
     """Writes nothing."""
     running, coming = _bookings(session, node, now, until)
     roles = {i: user.role for i in {r.holder_id for r in coming} if (user := users.get(session, i))}
-    touched = []
+    touched: list[tuple[Reservation, list[offers.Offer] | None]] = []
     for index, row in enumerate(coming):
-        found: list[offers.Offer] = []
-        if index < OFFERED_FOR:
-            holder = Holder(row.holder_id, roles.get(row.holder_id, ""))
-            found = offers.elsewhere(session, ctx, actor, holder, row, now)
+        if index >= OFFERED_FOR:
+            touched.append((row, None))
+            continue
+        holder = Holder(row.holder_id, roles.get(row.holder_id, ""))
+        found = offers.elsewhere(session, ctx, actor, holder, row, now)
         touched.append((row, [o for o in found if not o.window.channel.startswith(f"{node.name}/")]))
     return Preview(running, touched)
 
@@ -53,12 +54,11 @@ def drain(session: Write, ctx: Context, actor: Actor, node: Node, now: int, unti
     problem = lost.drained(node)
     for row, found in preview(session, ctx, actor, node, now, until).touched:
         session.execute(update(Reservation).where(Reservation.id == row.id).values(problem=problem))
-        others = [
+        others = None if found is None else [
             {"channel": o.window.channel, "starts_at": o.window.slot.start, "ends_at": o.window.slot.end} for o in found
-        ]
-        facts = inbox.booking_facts(session, row) | {
-            "node": node.name, "until": until, "reason": reason, "others": others,
-        }  # fmt: skip
+        ]  # fmt: skip
+        facts = inbox.booking_facts(session, row) | {"node": node.name, "until": until, "reason": reason}
+        facts |= inbox.offered(others)
         inbox.tell_booking(session, Event(f"drain:{node.id}:{until}:{row.id}", "maintenance", row.id, now, facts), row)
 
 

@@ -6,11 +6,14 @@ what still matters and leaves out what does not. Everything here only reads.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import Any
 
 from sqlalchemy.orm import Session
 
 from controller.booking import lost
+from controller.booking.draining import OFFERED_FOR
 from controller.context import Context
 from controller.notify import due_cards, due_nodes, due_times
 from controller.notify.due_cards import Pids
@@ -35,6 +38,12 @@ class Look(Scene):
         yield from due_nodes.lost(self)
         if back:
             yield from due_nodes.back(self)
+
+    def offers(self, dues: Iterable[Due]) -> dict[str, list[dict[str, Any]]]:
+        """Other channels for the bookings of these that may need one, by booking. Of many at once only for the first: in an
+        outage of half a fleet everybody is to hear of it at once, and the page of each booking offers them as well."""
+        concerned = {due.without.row.id: due.without for due in dues if due.without}
+        return {i: self.others(booked) for i, booked in islice(concerned.items(), OFFERED_FOR)}
 
     def connected(self) -> frozenset[tuple[str, int | None]]:
         """The nodes that are there, and since when: something is back only where this has changed."""

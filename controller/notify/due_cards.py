@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import and_, or_
@@ -26,7 +27,7 @@ def soon(scene: Scene, booked: Booked) -> Iterator[Due]:
     found = scene.processes(booked)
     if found:
         facts = {"message": "card_in_use_soon", "processes": _told(found)}
-        yield from scene.for_sharers(f"card:{row.id}:{row.ends_at}:soon", "card_in_use", booked, **facts)
+        yield from scene.for_sharers(f"card:{row.id}:{row.ends_at}:soon", "card_in_use", booked, facts)
 
 
 def left(scene: Scene, pids: Pids) -> Iterator[Due]:
@@ -50,9 +51,9 @@ def left(scene: Scene, pids: Pids) -> Iterator[Due]:
             ),
         )
     )
-    running = {b.channel.id: b.row for b in scene.bookings if b.row.starts_at <= now}
+    running = {b.row.channel_id: b.row for b in scene.bookings if b.row.starts_at <= now}
     for booked in over:
-        current = running.get(booked.channel.id)
+        current = running.get(booked.row.channel_id)
         if current is not None and current.kind == "exclusive" and current.holder_id == booked.row.holder_id:
             continue
         found = scene.processes(booked)
@@ -80,14 +81,14 @@ def _of_one(scene: Scene, booked: Booked, found: list[LiveGpuProcess]) -> Iterat
     others = [i for i in scene.administrators() if i != row.holder_id]
     yield due(f"card:{row.id}:end:admins", "card_in_use_admin", others, {}, True)
     following = next(
-        (b for b in scene.bookings if b.channel.id == booked.channel.id and b.row.starts_at <= scene.now + HOUR),
+        (b for b in scene.bookings if b.row.channel_id == row.channel_id and b.row.starts_at <= scene.now + HOUR),
         None,
     )
     if following is not None and following.row.holder_id != row.holder_id:
         name = scene.names.get(following.row.holder_id)
-        about = following.facts(name) | {"others": scene.others(following)}
         event = f"card:{row.id}:next:{following.row.id}"
-        yield due(event, "card_in_use_next", [following.row.holder_id], about)
+        told = due(event, "card_in_use_next", [following.row.holder_id], following.facts(name))
+        yield replace(told, without=following)
 
 
 def _told(found: Iterable[LiveGpuProcess]) -> list[dict[str, Any]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from controller.notify.due_scene import DAY, Due, Scene
+from controller.notify.due_scene import DAY, Booked, Due, Scene
 from controller.notify.tell import Event
 from controller.store import notifications
 from controller.store.tables import HOLDING, Notification, Reservation
@@ -13,12 +13,15 @@ BACK_WITHIN_MS = 14 * DAY
 
 
 def lost(scene: Scene) -> Iterator[Due]:
+    bookings_on: dict[str, list[Booked]] = {}
+    for booked in scene.bookings:
+        bookings_on.setdefault(booked.node.id, []).append(booked)
     for node in scene.nodes:
         since = scene.lost_since(node)
         if since is None:
             continue
         outage = f"lost:{node.id}:{node.last_seen_at}"
-        there = [b for b in scene.bookings if b.node.id == node.id]
+        there = bookings_on.get(node.id, [])
         if not node.cordoned:
             bookings = [
                 {
@@ -35,8 +38,8 @@ def lost(scene: Scene) -> Iterator[Due]:
         for booked in there:
             runs = booked.row.starts_at <= scene.now
             message = "node_lost_running" if runs else "node_lost_before"
-            more = {"message": message, "since": since, "others": scene.others(booked)}
-            yield from scene.for_sharers(f"{outage}:{booked.row.id}", "node_lost", booked, **more)
+            more = {"message": message, "since": since}
+            yield from scene.for_sharers(f"{outage}:{booked.row.id}", "node_lost", booked, more, booked)
 
 
 def back(scene: Scene) -> Iterator[Due]:

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from functools import cache
+from typing import Any, cast
 
-from sqlalchemy import and_, select
+from sqlalchemy import Select, and_, select
 from sqlalchemy.orm import Session
 
 from controller.booking import free
@@ -25,25 +26,19 @@ LOST_AHEAD_MS = 2 * HOUR  # bookings that start later may well see the node agai
 
 
 @dataclass(frozen=True, slots=True)
-class Due:
-    """An event and whom it is for; `shared`: administrators' channels as well."""
-
-    event: Event
-    people: tuple[str, ...]
-    shared: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class Booked:
-    """A booking and where it is."""
+    """A booking and where it is; plain rows of what is needed here, only to be read: a round goes over thousands every few
+    seconds. `started_with`: the identity of what its run was started with."""
 
     row: Reservation
-    channel: Channel
+    channel: str
+    gpu_uuids: list[str]
+    started_with: str | None
     node: Node
 
     @property
     def place(self) -> str:
-        return f"{self.node.name}/{self.channel.name}"
+        return f"{self.node.name}/{self.channel}"
 
     def facts(self, holder: str | None) -> dict[str, Any]:
         row = self.row
@@ -60,17 +55,27 @@ class Booked:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class Due:
+    """An event and whom it is for; `shared`: administrators' channels as well; `without`: a booking that may need another
+    channel (what is free is looked for only when it is told)."""
+
+    event: Event
+    people: tuple[str, ...]
+    shared: bool = False
+    without: Booked | None = None
+
+
 class Scene:
     """`since`: when this controller began to look (nodes need time to come back after a start)."""
 
     def __init__(self, session: Session, ctx: Context, now: int, since: int) -> None:
         self.session, self.ctx, self.now, self.since = session, ctx, now, since
         ahead = max(LOST_AHEAD_MS, int(ctx.settings.notify_starts_soon_minutes * MINUTE))
+        self.nodes = cast("list[Node]", session.execute(_nodes()).all())
+        self._nodes = {node.id: node for node in self.nodes}
         self.bookings = self.read(
             and_(Reservation.status == "approved", Reservation.ends_at > now, Reservation.starts_at <= now + ahead)
-        )
-        self.nodes = list(
-            session.scalars(select(Node).where(Node.removed_at.is_(None), Node.last_seen_at.is_not(None)))
         )
         self.names = users.names(session, {b.row.holder_id for b in self.bookings})
         self._admins: tuple[str, ...] | None = None
@@ -78,7 +83,7 @@ class Scene:
     def lost_since(self, node: Node) -> int | None:
         """Since when nothing has been heard of a node, once that is long enough."""
         said = self.ctx.live.node(node.name)
-        if said.online:
+        if said.online or node.last_seen_at is None:
             return None
         since = max(said.since or node.last_seen_at or 0, self.since if not said.since else 0)
         long = self.ctx.settings.notify_node_lost_seconds * 1000
@@ -97,11 +102,13 @@ class Scene:
         ]
         return [{"channel": w.channel, "starts_at": w.slot.start, "ends_at": w.slot.end} for w in there[:3]]
 
-    def for_sharers(self, event_id: str, kind: str, booked: Booked, **more: Any) -> Iterator[Due]:
-        """For its holder, and for those who share it in their words."""
+    def for_sharers(
+        self, event_id: str, kind: str, booked: Booked, more: dict[str, Any], without: Booked | None = None
+    ) -> Iterator[Due]:
+        """For its holder, and for those who share it in their words; `more`: facts."""
         row = booked.row
         event = Event(event_id, kind, row.id, self.now, booked.facts(self.names.get(row.holder_id)) | more)
-        yield Due(event, (row.holder_id,))
+        yield Due(event, (row.holder_id,), without=without)
         if others := tuple(i for i in row.participants if i != row.holder_id):
             yield Due(for_participants(event), others)
 
@@ -110,7 +117,7 @@ class Scene:
         said = self.ctx.live.node(booked.node.name)
         if not said.online:
             return []
-        gpus = set(booked.channel.gpu_uuids)
+        gpus = set(booked.gpu_uuids)
         found = {p.pid: p for g in said.gpus if g.uuid in gpus for p in g.processes if p.channel is None}
         return [found[pid] for pid in sorted(found)]
 
@@ -120,11 +127,35 @@ class Scene:
         return self._admins
 
     def read(self, which: Any) -> list[Booked]:
-        query = (
-            select(Reservation, Channel, Node)
-            .join(Channel, Channel.id == Reservation.channel_id)
-            .join(Node, Node.id == Channel.node_id)
-            .where(which, Node.removed_at.is_(None), Channel.gone_at.is_(None), Reservation.maintenance.is_(False))
-            .order_by(Reservation.starts_at, Reservation.id)
-        )
-        return [Booked(*row) for row in self.session.execute(query)]
+        query = _bookings().where(which).order_by(Reservation.starts_at, Reservation.id)
+        rows = self.session.execute(query).all()
+        return [
+            Booked(cast("Reservation", row), row.channel, row.gpu_uuids, row.started_with, self._nodes[row.node_id])
+            for row in rows
+            if row.node_id in self._nodes
+        ]
+
+
+@cache
+def _nodes() -> Select[Any]:
+    """Those that are not removed: as much of them as is looked at here."""
+    row = Node
+    columns = (row.id, row.name, row.last_seen_at, row.cordoned, row.cordon_reason, row.drain_until, row.gateway_urls)
+    return select(*columns).where(row.removed_at.is_(None))
+
+
+@cache
+def _bookings() -> Select[Any]:
+    """As above, on channels that are there; maintenance is told of elsewhere."""
+    row = Reservation
+    columns = (
+        *(row.id, row.channel_id, row.kind, row.model, row.preset, row.starts_at, row.ends_at, row.status),
+        *(row.holder_id, row.participants, row.created_at, row.approved_at, row.problem),
+        row.pinned["identity"].as_string().label("started_with"),
+    )
+    place = (Channel.name.label("channel"), Channel.gpu_uuids, Channel.node_id)
+    return (
+        select(*columns, *place)
+        .join(Channel, Channel.id == row.channel_id)
+        .where(Channel.gone_at.is_(None), row.maintenance.is_(False))
+    )

@@ -16,11 +16,11 @@ def times(scene: Scene, booked: Booked) -> Iterator[Due]:
     before_start = int(settings.notify_starts_soon_minutes * MINUTE)
     decided = max(row.created_at, row.approved_at or 0)
     if 0 < row.starts_at - now <= before_start and decided <= row.starts_at - before_start:
-        yield from scene.for_sharers(f"soon:{row.id}:{row.starts_at}", "starts_soon", booked)
+        yield from scene.for_sharers(f"soon:{row.id}:{row.starts_at}", "starts_soon", booked, {})
     before_end = int(settings.notify_ends_soon_minutes * MINUTE)
     begun = max(row.starts_at, row.approved_at or 0)
     if row.starts_at <= now and 0 < row.ends_at - now <= before_end and row.ends_at - begun > 2 * before_end:
-        yield from scene.for_sharers(f"ends:{row.id}:{row.ends_at}", "ends_soon", booked, **_after(scene, row))
+        yield from scene.for_sharers(f"ends:{row.id}:{row.ends_at}", "ends_soon", booked, _after(scene, row))
 
 
 def _after(scene: Scene, row: Reservation) -> dict[str, Any]:
@@ -45,17 +45,16 @@ def ready(scene: Scene, booked: Booked) -> Iterator[Due]:
     row = booked.row
     if row.starts_at > scene.now:
         return
-    said = scene.ctx.live.channel(booked.node.name, booked.channel.name)
+    said = scene.ctx.live.channel(booked.node.name, booked.channel)
     if row.kind == "exclusive":
         if said.phase == "off":
-            gpus = {"gpus": list(booked.channel.gpu_uuids), "host": booked.node.name, "message": "ready_card"}
-            yield from scene.for_sharers(f"ready:{row.id}", "ready", booked, **gpus)
+            gpus = {"gpus": list(booked.gpu_uuids), "host": booked.node.name, "message": "ready_card"}
+            yield from scene.for_sharers(f"ready:{row.id}", "ready", booked, gpus)
         return
-    pinned = (row.pinned or {}).get("identity")
-    if said.phase == "ready" and not said.fallback and pinned and said.running == pinned:
-        yield from scene.for_sharers(f"ready:{row.id}", "ready", booked, base_url=_base_url(scene, booked))
+    if said.phase == "ready" and not said.fallback and booked.started_with and said.running == booked.started_with:
+        yield from scene.for_sharers(f"ready:{row.id}", "ready", booked, {"base_url": _base_url(scene, booked)})
 
 
 def _base_url(scene: Scene, booked: Booked) -> str | None:
     urls = list(scene.ctx.live.node(booked.node.name).gateway_urls) or list(booked.node.gateway_urls or [])
-    return f"{str(urls[0]).rstrip('/')}/channels/{booked.channel.name}/v1" if urls else None
+    return f"{str(urls[0]).rstrip('/')}/channels/{booked.channel}/v1" if urls else None

@@ -182,6 +182,11 @@ def booking_facts(session: Session, row: Reservation) -> dict[str, Any]:
     }
 
 
+def offered(others: list[dict[str, Any]] | None) -> dict[str, Any]:
+    """What a message says of other channels; None: nobody has looked for them."""
+    return {"unsought": True} if others is None else {"others": others, "nothing_else": not others}
+
+
 def where(session: Session, row: Reservation) -> str:
     """`node/channel` of a booking."""
     return channels.full_names(session, {row.channel_id}).get(row.channel_id, "a channel that is gone")

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
 
 from sqlalchemy import update
 
@@ -16,7 +18,8 @@ from controller.booking import draining
 from controller.context import Context
 from controller.notify.due import Look
 from controller.notify.due_scene import Due
-from controller.notify.tell import tell
+from controller.notify.inbox import offered
+from controller.notify.tell import Event, tell
 from controller.notify.watching import fitting, tell_free
 from controller.store import notifications, watches
 from controller.store.session import waits
@@ -87,6 +90,7 @@ class Rounds:
             look = Look(session, self._ctx, now, since, self._pids)
             connected = look.connected()
             fresh = self._untold(session, list(look.events(connected != self._connected)))
+            offers = look.offers(fresh)
             self._pids |= look.running_cards()
             problems = look.problems()
             flags = {b.row.id: problems[b.row.id] for b in look.bookings if b.row.problem != problems[b.row.id]}
@@ -102,7 +106,7 @@ class Rounds:
             wanted = {due.event.id for due in fresh}
             again = Look(session, self._ctx, now, since, self._pids)  # as it is now that nobody else writes
             for due in self._untold(session, [d for d in again.events() if d.event.id in wanted]):
-                tell(session, due.event, due.people, shared=due.shared)
+                tell(session, _offering(due, offers), due.people, shared=due.shared)
                 told += 1
                 log.info("told kind=%s subject=%s people=%d", due.event.kind, due.event.subject, len(due.people))
         self._connected = connected
@@ -132,3 +136,10 @@ class Rounds:
             with self._ctx.store.write() as session:
                 told += tell_free(session, self._ctx, watch_id, now)
         return told
+
+
+def _offering(due: Due, offers: Mapping[str, list[dict[str, Any]]]) -> Event:
+    """The event with the channels that its booking could move to."""
+    if due.without is None:
+        return due.event
+    return replace(due.event, facts=due.event.facts | offered(offers.get(due.without.row.id)))

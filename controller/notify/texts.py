@@ -21,6 +21,8 @@ class Message:
 
 
 BOOK_ANEW = N_("Take another time, or another channel that has the model.")
+NOTHING_ELSE = N_("No other channel that has the model is free at that time.")
+UNSOUGHT = N_("Your booking's page offers other channels that fit.")
 ONE_RAN = N_("The one that was running has been ended; its channel goes on to what comes next.")
 
 MESSAGES: dict[str, Message] = {
@@ -202,7 +204,8 @@ MESSAGES: dict[str, Message] = {
         ),
         (
             ("others", N_("You can take one of the free channels above instead.")),
-            ("!others", N_("No other channel that has the model is free at that time.")),
+            ("nothing_else", NOTHING_ELSE),
+            ("unsought", UNSOUGHT),
             ("", N_("Your booking stays where it is unless you cancel it. The administrators have been told.")),
         ),
     ),
@@ -214,7 +217,8 @@ MESSAGES: dict[str, Message] = {
         ),
         (
             ("others", N_("You can take one of the free channels above instead.")),
-            ("!others", N_("No other channel that has the model is free at that time.")),
+            ("nothing_else", NOTHING_ELSE),
+            ("unsought", UNSOUGHT),
             ("", N_("Your booking stays where it is unless you cancel it. The administrators have been told.")),
         ),
     ),
@@ -231,7 +235,8 @@ MESSAGES: dict[str, Message] = {
         ),
         (
             ("others", N_("You can move it to one of the free channels above, with one click.")),
-            ("!others", N_("No other channel that has the model is free at that time.")),
+            ("nothing_else", NOTHING_ELSE),
+            ("unsought", UNSOUGHT),
             ("", N_("Your booking stays where it is unless you move or cancel it.")),
         ),
     ),

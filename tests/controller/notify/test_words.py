@@ -25,7 +25,8 @@ FACTS: dict[str, Any] = {
     "starts_at": START, "ends_at": START + 2 * HOUR, "holder": "maya", "by": "lin", "left_by": "tomas", "reason": "moved",
     "default": "Qwen3-8B", "category": "out_of_memory", "detail": "CUDA out of memory", "since": START, "text": "Gone.",
     "processes": [{"pid": 4711, "user": "tomas", "command": "python", "memory_bytes": 12_300_000_000}],
-    "others": [{"channel": "b/c", "starts_at": START, "ends_at": START + HOUR}], "target": "email, maya", "attempts": 12, "one_ran": True,
+    "others": [{"channel": "b/c", "starts_at": START, "ends_at": START + HOUR}], "target": "email, maya", "attempts": 12,
+    "one_ran": True, "unsought": True,
     "bookings": [{"holder": "maya", "channel": "a/b", "starts_at": START, "ends_at": START + HOUR}], "error": "550",
 }  # fmt: skip
 
