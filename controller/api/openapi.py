@@ -19,64 +19,12 @@ from controller.api.contract.base import Fault, Problem, Shape, Slot
 from controller.api.contract.bodies import BODIES
 from controller.api.contract.bookings import BookingInTheWay
 from controller.api.contract.example import example
+from controller.api.openapi_words import ABOUT, ALWAYS, COMMON, FAULTS, PLACE_EXAMPLES, PLACES, SECURITY, TAG_OF, TAGS
 from controller.api.route import Call, Route
 
 REFERENCE = "#/components/schemas/{model}"
 _PART = re.compile(r"<(?:(\w+):)?(\w+)>")
 _SAFE = ("GET", "HEAD")
-_ABOUT = """Time slots for shared GPU machines.
-
-Times are RFC 3339 and answered in UTC with `Z`; one without a zone is refused. Ids are strings. Lists take `limit` (at
-most 1,000) and `cursor`, which is `next` of the page before. Every error is `{"error": {"code", "message", "details"}}`;
-`details` names the fields. Answers may gain members."""
-_TAGS = {
-    "me": "The caller: account, sessions in the console, ways of being told",
-    "users": "People",
-    "keys": "API keys, which open this API and the gateways",
-    "reservations": "Bookings",
-    "slots": "Free windows",
-    "watches": "Being told when a slot gets free",
-    "channels": "Channels: what runs, what comes, what is set",
-    "models": "Models of the fleet",
-    "presets": "Engine parameters with a name",
-    "nodes": "GPU machines",
-    "notifications": "Notices, and messages outside",
-    "notification-targets": "Webhooks and chat services",
-    "feeds": "Calendar feeds and wall displays",
-    "audit": "Who did what",
-    "usage": "Hours, requests and tokens",
-    "settings": "The controller's settings",
-    "health": "Probes and this document",
-}
-_TAG_OF = {"feed": "feeds", "openapi": "health", "healthz": "health", "readyz": "health"}
-_PATH_WORDS = {
-    "node": "Name of the node",
-    "name": "Its name",
-    "token": "The feed's secret",
-    "id": "Its id",
-}
-_PLACES = {
-    ("nodes", "name"): "gpu2",
-    ("models", "name"): "org/model",
-    ("channels", "node"): "gpu1",
-    ("channels", "name"): "a",
-    ("users", "id"): "noor",
-}
-_COMMON = {400: "Cannot be read", 401: "Who are you?", 403: "Not allowed", 422: "Bad input; `details` names the field"}
-_ALWAYS = {500: "A fault of the controller; its log has it under `details.fault`", 503: "The database does not answer"}
-_FAULTS: dict[int, tuple[str, str, dict[str, Any]]] = {
-    400: ("bad_request", "the body is not JSON: Expecting value: line 1 column 1 (char 0)", {}),
-    401: ("unauthorized", "this API key is not known here, was revoked or has expired; make another with a log-in", {}),
-    403: ("forbidden", "only an administrator may do this", {}),
-    404: ("not_found", "there is no channel gpu1/z", {}),
-    409: ("conflict", "gpu1/a is booked at that time; take another time or another channel", {"starts_at": "overlaps"}),
-    413: ("request_entity_too_large", "the request is larger than this server takes (1 MiB)", {}),
-    415: ("unsupported_media_type", "the body must be JSON: send Content-Type: application/json", {}),
-    422: ("invalid", "ends_at: is missing", {"ends_at": "is missing"}),
-    429: ("too_many_requests", "too often; try again in 12 s", {"retry_after": 12}),
-    500: ("internal", "something went wrong here, not in your request", {"fault": "5f0c2a1b"}),
-    503: ("unavailable", "the database does not answer in time; nothing was changed, try again", {}),
-}
 
 
 class Error(Shape):
@@ -119,20 +67,13 @@ def document(table: Iterable[Route], *, closed: bool = False) -> dict[str, Any]:
     _link(paths)
     return {
         "openapi": "3.1.0",
-        "info": {"title": "SlotServe", "version": "1", "description": _ABOUT},
+        "info": {"title": "SlotServe", "version": "1", "description": ABOUT},
         "servers": [{"url": "/api/v1"}],
         "security": [{"key": []}, {"session": [], "csrf": []}],
-        "tags": [{"name": name, "description": words} for name, words in _TAGS.items()],
-        "components": {"securitySchemes": _SECURITY, "schemas": dict(sorted(schemas.items()))},
+        "tags": [{"name": name, "description": words} for name, words in TAGS.items()],
+        "components": {"securitySchemes": SECURITY, "schemas": dict(sorted(schemas.items()))},
         "paths": paths,
     }
-
-
-_SECURITY = {
-    "key": {"type": "http", "scheme": "bearer", "description": "An API key (sk-ss-…)"},
-    "session": {"type": "apiKey", "in": "cookie", "name": "slotserve", "description": "The console's session"},
-    "csrf": {"type": "apiKey", "in": "header", "name": "X-CSRF-Token", "description": "The page's token, to change things"},
-}  # fmt: skip
 
 
 def _operation(route: Route, path: str, schemas: dict[str, Any]) -> dict[str, Any]:
@@ -140,7 +81,7 @@ def _operation(route: Route, path: str, schemas: dict[str, Any]) -> dict[str, An
     operation: dict[str, Any] = {
         "operationId": f"{route.method.lower()}{re.sub(r'[^a-zA-Z0-9]+', '_', path)}".rstrip("_"),
         "summary": route.summary,
-        "tags": [_TAG_OF.get(tag, tag)],
+        "tags": [TAG_OF.get(tag, tag)],
         "parameters": [*_places(route), *(_query(route.query, schemas) if route.query is not None else ())],
         "responses": _responses(route, schemas),
     }
@@ -175,11 +116,11 @@ def _link(paths: dict[str, Any]) -> None:
 
 
 def _responses(route: Route, schemas: dict[str, Any]) -> dict[str, Any]:
-    statuses = dict(_COMMON) if not route.public else {}
+    statuses = dict(COMMON) if not route.public else {}
     if route.body is not None:
         statuses |= {413: "Larger than 1 MiB", 415: "Not JSON"}
     if route.path not in _QUIET:
-        statuses |= _ALWAYS
+        statuses |= ALWAYS
     statuses.update(route.answers)
     made = {route.status: _good(route, schemas)}
     if route.method in _SAFE and route.path not in _QUIET:
@@ -210,7 +151,7 @@ def _answer(route: Route) -> dict[str, Any]:
 
 
 def _bad(status: int) -> dict[str, Any]:
-    code, message, details = _FAULTS[status]
+    code, message, details = FAULTS[status]
     return {
         "schema": {"$ref": REFERENCE.format(model="Error")},
         "example": {"error": {"code": code, "message": message, "details": details}},
@@ -220,9 +161,9 @@ def _bad(status: int) -> dict[str, Any]:
 def _places(route: Route) -> list[dict[str, Any]]:
     found = []
     for part in _PART.finditer(route.path):
-        words = "Its id or name" if route.path.startswith("/users/") else _PATH_WORDS[part[2]]
+        words = "Its id or name" if route.path.startswith("/users/") else PLACES[part[2]]
         place = {"name": part[2], "in": "path", "required": True, "description": words}
-        if (value := _PLACES.get((route.path.split("/")[1], part[2]))) is not None:
+        if (value := PLACE_EXAMPLES.get((route.path.split("/")[1], part[2]))) is not None:
             place["example"] = value
         found.append({**place, "schema": {"type": "string", "minLength": 1}})
     return found
