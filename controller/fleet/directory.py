@@ -13,12 +13,12 @@ import hashlib
 import heapq
 import logging
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol
 
 from sqlalchemy import select
 
 from controller.fleet.live import Live
 from controller.fleet.places import Row, places_of
+from controller.fleet.pushes import Plans
 from controller.fleet.sessions import Session, Sessions, message
 from controller.store.session import Store, waits
 from controller.store.tables import Node
@@ -33,12 +33,6 @@ BATCH, BATCH_SECONDS = 20, 0.01  # nodes that are told at once
 KEEP_SECONDS = 15.0  # an agent that has closed its stream restarts or dials again; one that fell silent is out at once
 MEMBERS_SECONDS = 15.0  # between two looks at who is enrolled, where nothing else happens
 GRACE_SECONDS = 15.0  # after a start, for the nodes to come back: what they still know of each other is better
-
-
-class Plans(Protocol):
-    """What is needed of the planner."""
-
-    def plan_for(self, node_name: str) -> tuple[int, int, bytes, Any] | None: ...
 
 
 class Book:

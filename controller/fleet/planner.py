@@ -11,15 +11,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import threading
 import time
 from collections.abc import Callable, Collection, Iterable
 
 from controller.fleet import planner_store
 from controller.fleet.deciding import Chosen, NodeRecord, Result, decide_channel, decide_node
 from controller.fleet.figures import Histogram
-from controller.fleet.live import Live, LiveChannel
+from controller.fleet.live import Live
 from controller.fleet.snapshot import NodeState, nodes_of, read_nodes
+from controller.fleet.wakes import ALL, Wakes
 from controller.scheduling.types import Decision, Millis
 from controller.settings import Settings
 from controller.store.session import Store, answers_not, waits
@@ -28,7 +28,6 @@ log = logging.getLogger(__name__)
 SLICE_SECONDS = 0.004
 BATCH_NODES = 8
 STEP_MS = 1000.0  # what is less, a clock is slewed by
-ALL = "*"
 PlanStamp = tuple[int, int, bytes, bytes]
 
 
@@ -53,11 +52,7 @@ class Planner:
         self.lateness = Histogram()
         self._nodes: dict[str, NodeRecord] = {}
         self._by_name: dict[str, NodeRecord] = {}
-        self._lock = threading.Lock()
-        self._woken: set[str] = {ALL}
-        self._woken_nodes: set[str] = set()
-        self._said: dict[str, dict[str, tuple[object, ...]]] = {}
-        self._commits = 0
+        self._wakes = Wakes(live, self._ring)
         self._foreign: int | None = None
         self._offset: float | None = None  # of the clock against one that nobody sets (ms)
         self._failed: dict[str, Millis] = {}  # nodes that could not be planned, and when to try again
@@ -73,8 +68,8 @@ class Planner:
 
     def listen(self) -> None:
         """Hears of changes from now on; once."""
-        self._store.on_commit(self._committed)
-        self._live.on_change(self._heard)
+        self._store.on_commit(self._wakes.committed)
+        self._live.on_change(self._wakes.heard)
 
     def begin(self, epoch: int) -> None:
         """A term begins: what was known in an earlier one is forgotten, for somebody else may have planned since."""
@@ -83,13 +78,11 @@ class Planner:
         self._by_name.clear()
         self._failed.clear()
         self._foreign = self.last_look_ms = self._offset = None
-        with self._lock:
-            self._woken.add(ALL)
+        self._wakes.add((ALL,))
 
     def wake(self, *channel_ids: str) -> None:
         """These channels must be looked at now; none = all."""
-        with self._lock:
-            self._woken.update(channel_ids or (ALL,))
+        self._wakes.add(channel_ids or (ALL,))
         self._ring()
 
     def plan_for(self, node_name: str) -> PlanStamp | None:
@@ -113,24 +106,6 @@ class Planner:
             if known.name == channel:
                 return known.decision, known.since
         return None
-
-    def _committed(self, channel_ids: frozenset[str]) -> None:
-        with self._lock:
-            self._commits += 1
-            self._woken |= channel_ids
-        if channel_ids:
-            self._ring()
-
-    def _heard(self, node: str, channels: frozenset[str]) -> None:
-        """What a node says of itself counts where a target can depend on it; progress and phases do not."""
-        said = {name: _essence(self._live.channel(node, name)) for name in channels}
-        with self._lock:
-            known = self._said.setdefault(node, {})
-            if all(known.get(name) == essence for name, essence in said.items()):
-                return
-            known.update(said)
-            self._woken_nodes.add(node)
-        self._ring()
 
     def _ring(self) -> None:
         if self._loop and not self._loop.is_closed():
@@ -184,8 +159,7 @@ class Planner:
         if self._offset is not None:
             seconds = (offset - self._offset) / 1000
             log.warning("this machine's clock was set by_seconds=%.1f: everything is decided anew", seconds)
-            with self._lock:
-                self._woken.add(ALL)
+            self._wakes.add((ALL,))
             for node in self._by_name:
                 self._push(node)  # also where it stays the same: with each plan a node asks what time it is
         if self._offset is None or offset < self._offset:
@@ -195,16 +169,8 @@ class Planner:
     async def step(self) -> int:
         """One round: everything that was woken or has come due. Returns the number of nodes looked at."""
         now = self._clock()
-        with self._lock:
-            woken, self._woken = self._woken, set()
-            names, self._woken_nodes = self._woken_nodes, set()
-        try:
+        with self._wakes.taken() as (woken, names):
             looked = await self._round(now, woken, names)
-        except BaseException:
-            with self._lock:  # nothing that was woken is forgotten
-                self._woken |= woken
-                self._woken_nodes |= names
-            raise
         self.last_look_ms = now
         return looked
 
@@ -230,17 +196,9 @@ class Planner:
     async def _look_at_urgent(self) -> None:
         """Channels that were woken in the middle of a long round (all nodes connect, somebody books): they do not wait
         for the rest of it."""
-        with self._lock:
-            urgent = self._woken - {ALL}
-            self._woken -= urgent
-        if not urgent:
-            return
-        try:
-            await self._look(self._clock(), sorted(await asyncio.to_thread(self._nodes_of, urgent)))
-        except BaseException:
-            with self._lock:  # nothing that was woken is forgotten
-                self._woken |= urgent
-            raise
+        with self._wakes.taken(urgent=True) as (urgent, _):
+            if urgent:
+                await self._look(self._clock(), sorted(await asyncio.to_thread(self._nodes_of, urgent)))
 
     async def _look(self, now: Millis, node_ids: Collection[str]) -> None:
         try:
@@ -266,8 +224,7 @@ class Planner:
         stale = await asyncio.to_thread(planner_store.apply, self._store, changed, self.epoch) if changed else set()
         for result in results:
             if result.node.id in stale:
-                with self._lock:
-                    self._woken.update(result.node.channels)
+                self._wakes.add(result.node.channels)
                 self._event.set()
                 continue
             self._publish(result, now)
@@ -325,12 +282,7 @@ class Planner:
     async def _notice_foreign_writes(self) -> None:
         """What somebody else has written to the database (a restored backup, another process) is looked at as well: the
         revision has then grown by more than the commits heard of."""
-        foreign = await asyncio.to_thread(self._store.revision) - self._commits
+        foreign = await asyncio.to_thread(self._store.revision) - self._wakes.commits
         if self._foreign is not None and foreign > self._foreign:
-            with self._lock:
-                self._woken.add(ALL)
+            self._wakes.add((ALL,))
         self._foreign = foreign
-
-
-def _essence(said: LiveChannel) -> tuple[object, ...]:
-    return said.phase == "unknown", said.running, said.switching_to, said.failure and said.failure.identity

@@ -7,12 +7,10 @@ thread and only then acknowledged. Nothing here waits for a slow node: each stre
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import logging
-import time
 from collections.abc import Callable
 from importlib.metadata import version
-from typing import Any, Protocol
+from typing import Any
 
 import grpc
 
@@ -25,6 +23,7 @@ from controller.fleet.heard import Heard
 from controller.fleet.lease import Lease
 from controller.fleet.live import Live
 from controller.fleet.peer import Peer, admitted
+from controller.fleet.pushes import Plans, Pushes
 from controller.fleet.records import Event, NodeRefused, Records
 from controller.fleet.sessions import Session, Sessions, message
 from controller.fleet.trust import Trusts
@@ -38,18 +37,7 @@ HEARTBEAT_SECONDS = 5.0
 SILENT_SECONDS = 3 * HEARTBEAT_SECONDS
 HELLO_SECONDS = 10.0
 CONTRACT = 1
-WILD_EPOCH = 1 << 62
 VERSION = version("slotserve")
-
-
-class Plans(Protocol):
-    """What is needed of the planner."""
-
-    epoch: int
-
-    def plan_for(self, node_name: str) -> tuple[int, int, bytes, Any] | None: ...
-
-    def outgrow(self, epoch: int) -> None: ...
 
 
 class FleetService(fleet_pb2_grpc.FleetServicer):
@@ -76,7 +64,7 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
         self._trusts = Trusts(ca, self._sessions) if ca else None
         self.figures = Figures()
         self._heard = Heard(self._records, self._commands, self._sessions, live, clock, tell, self.figures)
-        self._spoken: dict[str, int] = {}  # the epoch of the newest plan that a node was sent from here
+        self._pushes = Pushes(store, plans, lease, self.figures)
         self._directories = Directories(store, live, plans, self._sessions, clock)
 
     # --- woken from other threads -----------------------------------------------------------------------------------
@@ -90,7 +78,7 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
     def push(self, node: str) -> None:
         """A node's plan has changed (called by the planner on this loop)."""
         if session := self._sessions.get(node):
-            session.send(lambda: self._plan_message(session), "plan")
+            session.send(lambda: self._pushes.message(session), "plan")
         self._directories.planned(node)
 
     def end_all(self, why: str) -> None:
@@ -178,7 +166,7 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
         except NodeRefused as err:
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, str(err))
             raise  # not reached: abort raises
-        await self._outgrow(peer.node, hello.epoch)
+        await self._pushes.outgrow(peer.node, hello.epoch)
         session = Session(peer.node, node_id, peer.enrolment)
         session.trusts, session.certificate = tuple(hello.trusts), certificate
         session.send(lambda: message(welcome=_welcome(self._plans.epoch, self._controllers())))
@@ -186,15 +174,14 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
         table = session.keys
         session.send(lambda: message(keys=keys.whole(table)))
         held = (hello.epoch, hello.generation, hello.plan_sha256)
-        session.send(lambda: self._plan_message(session, held), "plan")
+        session.send(lambda: self._pushes.message(session, held), "plan")
         session.renew = bool(hello.relay_address) and not serves_nodes(peer.certificate, peer.node)
         self._directories.tell(session)
         return session
 
     def _join(self, session: Session, hello: fleet_pb2.Hello, context: grpc.aio.ServicerContext) -> None:
         self._sessions.join(session)
-        current = self._plans.plan_for(session.node)
-        same = current is not None and _stamp(current) == (hello.epoch, hello.generation, hello.plan_sha256)
+        same = self._pushes.newest(session.node) == (hello.epoch, hello.generation, hello.plan_sha256)
         before = self._live.node(session.node)
         self._live.update(
             session.node,
@@ -215,20 +202,6 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
             self._trusts.tell(session)
         self.figures.connects += 1
         log.info("node connected node=%s peer=%s version=%s", session.node, context.peer(), hello.version)
-
-    async def _outgrow(self, node: str, held: int) -> None:
-        """A node that has followed a higher epoch than ours would refuse every plan; one that has followed this very epoch,
-        and not from here, may. Where no other controller leads the database has been restored from a backup, and ours
-        must go beyond the node's."""
-        ours = self._plans.epoch
-        another = ours < held or (ours == held and self._spoken.get(node) != ours)
-        if not another or not 0 < held < WILD_EPOCH:
-            return
-        if self._store.sqlite:
-            await asyncio.to_thread(self._plans.outgrow, held)
-        elif self._lease is None or not await asyncio.to_thread(self._lease.outgrow, held):
-            return
-        log.warning("epoch raised node=%s held=%s ours=%s: the database is older than the node", node, held, ours)
 
     async def _serve(self, session: Session, peer: Peer, context: grpc.aio.ServicerContext) -> None:
         tasks = {
@@ -293,28 +266,6 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
         except Exception as err:
             if not waits(log, "what silent nodes do is not noted", err):
                 log.exception("what silent nodes do could not be noted")
-
-    def _plan_message(
-        self, session: Session, held: tuple[int, int, bytes] | None = None
-    ) -> fleet_pb2.ControllerMessage | None:
-        if self._lease and not self._lease.holds():
-            return None  # deposed: nothing more is pushed
-        plan = self._plans.plan_for(session.node)
-        if plan is None:
-            return None
-        stamp = _stamp(plan)
-        if stamp == held:
-            return None
-        self.figures.pushes += 1
-        self._spoken[session.node] = stamp[0]
-        session.pushed = stamp[1], time.monotonic()
-        push = fleet_pb2.PlanPush(epoch=stamp[0], generation=stamp[1], plan=plan[2], sha256=stamp[2])
-        return message(plan=push)
-
-
-def _stamp(plan: tuple[int, int, bytes, Any]) -> tuple[int, int, bytes]:
-    digest = plan[3] if isinstance(plan[3], bytes) else hashlib.sha256(plan[2]).digest()
-    return plan[0], plan[1], digest
 
 
 def _welcome(epoch: int, controllers: list[str]) -> fleet_pb2.Welcome:
