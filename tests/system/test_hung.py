@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.cli.demo_parts import write_tiny_gguf
+from controller.cli.demo_model import write_tiny_gguf
 from tests.system.cluster import running
 from tests.system.conftest import SIMULATED, sim_model
 

@@ -15,7 +15,8 @@ import pytest
 from agent.engines import get
 from agent.engines.base import Ended, Place, Prepared, unique_name
 from agent.engines.llamacpp import OWNED, LlamaCpp
-from controller.cli.demo_parts import LlamaServer, write_tiny_gguf
+from controller.cli.demo_model import write_tiny_gguf
+from controller.cli.demo_parts import LlamaServer
 from tests.parts import Child, engine_ready, running, unix_client, wait_until
 
 pytestmark = pytest.mark.llama_server

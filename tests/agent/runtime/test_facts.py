@@ -19,7 +19,7 @@ from agent.runtime import facts as facts_module
 from agent.runtime.facts import FactBook, Facts
 from agent.runtime.models import ModelIndex
 from agent.settings import ChannelConfig
-from controller.cli.demo_parts import write_tiny_gguf
+from controller.cli.demo_model import write_tiny_gguf
 
 
 def index(folder: Path) -> ModelIndex:

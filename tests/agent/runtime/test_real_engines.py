@@ -17,7 +17,7 @@ import pytest
 from agent.interfaces import Process
 from agent.runtime import records
 from agent.runtime.probe import served_names
-from controller.cli.demo_parts import write_tiny_gguf
+from controller.cli.demo_model import write_tiny_gguf
 from tests.agent.runtime.runtimes import end_all, launch, runtime, start, until_ready
 from tests.parts import pid_alive, unix_client
 

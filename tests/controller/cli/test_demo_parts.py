@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from controller.cli import demo_parts
-from controller.cli.demo_parts import LlamaServer, write_tiny_gguf
+from controller.cli.demo_model import write_tiny_gguf
+from controller.cli.demo_parts import LlamaServer
 from tests.parts import engine_ready, running, unix_client, wait_until
 
 
