@@ -133,8 +133,8 @@ class Running:
                 [SLOTSERVE, "demo"], env=self.env, stdout=out, stderr=subprocess.STDOUT, start_new_session=True
             )
 
-    def facts(self, seconds: float = 60) -> Any:
-        """demo.json once this demo has written it."""
+    def facts(self, seconds: float = 240) -> Any:
+        """demo.json once this demo has written it; it waits itself for each of its parts, and says which does not come."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline and self.popen.poll() is None:
             if "all is up" in self.output.read_text():
@@ -177,7 +177,7 @@ def nothing_left(folder: Path) -> bool:
 
 
 @pytest.mark.system
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 def test_the_demo_from_start_to_end_and_again(started: Any) -> None:
     demo = started()
     facts = demo.facts()
@@ -195,11 +195,11 @@ def test_the_demo_from_start_to_end_and_again(started: Any) -> None:
     answer = subprocess.run(shlex.split(curl), capture_output=True, text=True, timeout=60, check=True)
     assert json.loads(answer.stdout)["choices"][0]["message"]["content"]
     key = {"Authorization": f"Bearer {facts['admin']['api_key']}"}
-    channels = httpx.get(facts["api_url"] + "/channels", headers=key).json()["items"]
+    channels = httpx.get(facts["api_url"] + "/channels", headers=key, timeout=60).json()["items"]
     assert [(c["phase"], c["default_model"] in facts["models"], c["default_preset"]) for c in channels] == [
         ("ready", True, None)
     ] * 2
-    assert httpx.get(facts["api_url"] + "/reservations", headers=key).json()["items"] == []
+    assert httpx.get(facts["api_url"] + "/reservations", headers=key, timeout=60).json()["items"] == []
     # no limits, no approval, exclusive allowed
     far = {
         "channel": "local/b",
@@ -208,7 +208,10 @@ def test_the_demo_from_start_to_end_and_again(started: Any) -> None:
         "ends_at": "2040-02-01T00:00:00Z",
     }
     user = {"Authorization": f"Bearer {facts['users'][0]['api_key']}"}
-    assert httpx.post(facts["api_url"] + "/reservations", json=far, headers=user).json()["status"] == "approved"
+    assert (
+        httpx.post(facts["api_url"] + "/reservations", json=far, headers=user, timeout=60).json()["status"]
+        == "approved"
+    )
     # a second demo in the folder does not start
     second = subprocess.run([SLOTSERVE, "demo"], env=demo.env, capture_output=True, text=True, timeout=60, check=False)
     assert (second.returncode, "runs in" in second.stderr) == (1, True)
@@ -226,7 +229,10 @@ def test_the_demo_from_start_to_end_and_again(started: Any) -> None:
     demo = started()
     assert demo.facts()["admin"] == facts["admin"]
     assert "ended the controller that an earlier demo left running" in demo.output.read_text()
-    assert httpx.get(facts["api_url"] + "/reservations", headers=user).json()["items"][0]["kind"] == "exclusive"
+    assert (
+        httpx.get(facts["api_url"] + "/reservations", headers=user, timeout=60).json()["items"][0]["kind"]
+        == "exclusive"
+    )
     # a process that dies takes the demo with it, and is named
     os.kill(demo.pids()["gateway"], signal.SIGKILL)
     assert demo.popen.wait(60) == 1
