@@ -3,6 +3,10 @@ own SLOTSERVE_RETAIN_DAYS_*.
 
 Small transactions, so that nobody waits for a long one. Reservations, people and presets are history and stay; so does a
 message that still waits, and the state that a channel was in when the kept time begins.
+
+What is deleted is gone, and a clock can be wrong: the instant from which the days are counted back is kept in the database
+and goes on by two days a night at the most. A clock that has jumped far ahead costs two days of history before somebody
+has seen it (and nothing by a restart); after a long pause the pruning catches up within as many nights.
 """
 
 from __future__ import annotations
@@ -28,6 +32,7 @@ from controller.store.tables import (
     ChannelState,
     Command,
     JoinToken,
+    Leader,
     Load,
     Notification,
     Outbox,
@@ -42,6 +47,7 @@ DAY_MS = 86_400_000
 BATCH = 500
 HOUR_OF_NIGHT = 3  # in the machine's own time zone
 FIRST_SECONDS = 300.0  # after a start: a controller that never runs at night prunes as well
+STEP_MS = 2 * DAY_MS
 
 
 def prune(store: Store, logs: LogStore | None, settings: Settings, now: int) -> dict[str, int]:
@@ -72,6 +78,28 @@ def prune(store: Store, logs: LogStore | None, settings: Settings, now: int) -> 
     return gone
 
 
+def counted_from(store: Store, now: int, after_start: bool) -> int | None:
+    """The instant from which the days are counted back, as far as the clock can be believed; None: nothing is to be pruned
+    yet. It is kept, as every run's beginning."""
+    with store.write() as session:
+        row = session.get(Leader, 1)
+        if row is None:
+            return None
+        before = row.pruned_at
+        if before is None or now <= before + STEP_MS:
+            row.pruned_at = now
+            return None if before is None else now
+        ahead = (now - before) / DAY_MS
+        if after_start:
+            log.warning("the clock is %.1f days after the last pruning: nothing is pruned before the night", ahead)
+            return None
+        row.pruned_at = before + STEP_MS
+    log.warning(
+        "the clock is %.1f days after the last pruning, and may have jumped: two days are pruned a night", ahead
+    )
+    return before + STEP_MS
+
+
 def next_night(now: int) -> int:
     """The next three o'clock (local time) after `now`, in ms."""
     here = datetime.fromtimestamp(now / 1000).astimezone()
@@ -99,16 +127,18 @@ class Nightly:
             self._thread.join(10)
 
     def _run(self) -> None:
-        wait = FIRST_SECONDS
+        wait, after_start = FIRST_SECONDS, True
         while not self._end.wait(wait):
             try:
-                gone = prune(self._store, self._logs, self._settings, self._clock())
-                log.info("pruned %s", " ".join(f"{kind}={count}" for kind, count in gone.items()))
+                counted = counted_from(self._store, self._clock(), after_start)
+                if counted is not None:
+                    gone = prune(self._store, self._logs, self._settings, counted)
+                    log.info("pruned %s", " ".join(f"{kind}={count}" for kind, count in gone.items()))
                 usage_days.add_up(self._store, self._settings, self._clock(), self._end)
             except Exception as err:
                 if not waits(log, "pruning waits for the next night", err):
                     log.exception("pruning failed; the next night tries again")
-            now = self._clock()
+            now, after_start = self._clock(), False
             wait = max(60.0, (next_night(now) - now) / 1000)
 
 

@@ -92,6 +92,8 @@ def add_up(store: Store, settings: Settings, now: int, end: threading.Event | No
     """Sums up what is over and is not there yet; in how many steps. Done again it does nothing. `end`, once it is set, ends
     it between two steps."""
     until, steps, ended = now - SETTLED_MS, 0, end or threading.Event()
+    with store.write() as session:
+        state_days.forget(session, now)  # days that a clock which was ahead took to be over
     while _next_day(store, until) is not None and not ended.wait(PAUSE_SECONDS):
         with store.write() as session:
             usage.sum_days(session, until, REQUEST_DAYS_A_STEP)

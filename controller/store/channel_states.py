@@ -78,7 +78,7 @@ def record(session: Session, said: Mapping[str, Doing], now: int) -> None:
             )
         )
         since = min(since, doing.since if began else max(now, before))
-    if since < now:
+    if news:
         state_days.forget(session, since)  # what was summed before this was known
 
 

@@ -1,12 +1,14 @@
 """Hours of days that are over, by channel and what it did: sums that a year is read from instead of its every change.
 
 A day is its two instants, so that zones with the same midnights share it. What a day came to is written once, when it
-is over, and forgotten when a node reports later what a channel did then; who finds no sums adds up the changes.
+is over, and forgotten when something is written of it later (a node was cut off; the controller's clock had been ahead);
+who finds no sums adds up the changes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from typing import Any
 
 from sqlalchemy import delete, insert, select
 from sqlalchemy.orm import Session
@@ -63,12 +65,17 @@ def write(session: Session, days: Collection[Day], sums: Mapping[tuple[str, int]
 
 def forget(session: Session, since: int | None = None) -> None:
     """Days that end after that instant are forgotten (None: all of them; they can be made again)."""
+    if since is not None and session.scalar(select(StateDay.start_at).where(*_after(StateDay, since)).limit(1)) is None:
+        return
     for table in (ChannelDay, StateDay):
-        after = [] if since is None else [table.start_at > since - LONGEST_MS, table.end_at > since]
-        session.execute(delete(table).where(*after))
+        session.execute(delete(table).where(*([] if since is None else _after(table, since))))
 
 
 def prune(session: Session, before: int) -> None:
     """Days that begin before that instant go."""
     for table in (ChannelDay, StateDay):
         session.execute(delete(table).where(table.start_at < before))
+
+
+def _after(table: Any, since: int) -> tuple[Any, Any]:
+    return table.start_at > since - LONGEST_MS, table.end_at > since

@@ -19,6 +19,7 @@ from controller.store.tables import (
     ChannelState,
     Command,
     JoinToken,
+    Leader,
     Load,
     Node,
     Notification,
@@ -134,6 +135,58 @@ def test_logs_of_old_launches_go_but_what_may_still_run_stays(tmp_path: Path) ->
     store.close()
 
 
+def pruned_at(store: Any) -> int | None:
+    with store.read() as session:
+        return session.get(Leader, 1).pruned_at
+
+
+def test_a_clock_that_jumps_costs_two_days_a_night(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Counted from night to night: the first run only notes the time, a jump is followed slowly and said, a restart in it
+    prunes nothing, and a clock that is put right is followed at once."""
+    store = make_store(tmp_path)
+    assert retention.counted_from(store, NOW, True) is None
+    assert [retention.counted_from(store, NOW + days * DAY, False) for days in (1, 2, 4)] == [
+        NOW + DAY, NOW + 2 * DAY, NOW + 4 * DAY,
+    ]  # fmt: skip
+    assert not caplog.records
+    ahead = NOW + 300 * DAY
+    assert retention.counted_from(store, ahead, True) is None
+    assert pruned_at(store) == NOW + 4 * DAY
+    assert retention.counted_from(store, ahead, False) == NOW + 6 * DAY
+    assert retention.counted_from(store, ahead + DAY, False) == NOW + 8 * DAY
+    assert [r.message.split(":")[0] for r in caplog.records] == [
+        "the clock is 296.0 days after the last pruning",
+        "the clock is 296.0 days after the last pruning, and may have jumped",
+        "the clock is 295.0 days after the last pruning, and may have jumped",
+    ]
+    assert retention.counted_from(store, NOW + 5 * DAY, False) == NOW + 5 * DAY
+    store.close()
+
+
+def test_a_night_with_a_wrong_clock_deletes_hardly_anything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = make_store(tmp_path)
+    fill(store, [1, 399.5, 399, 300])
+    retention.counted_from(store, NOW - DAY, True)
+    monkeypatch.setattr(retention.usage_days, "add_up", lambda *_: 0)
+    nightly = retention.Nightly(store, None, Settings(state_dir=tmp_path), lambda: NOW + 90 * DAY)
+    monkeypatch.setattr(nightly, "_end", Nights(2))  # soon after the start, and one night
+    nightly._run()
+    assert count(store, Audit) == 3  # what 399.5 days made 400.5
+    assert count(store, Usage) == 3
+    store.close()
+
+
+class Nights:
+    """An event that lets so many nights pass at once, and is set then."""
+
+    def __init__(self, count: int) -> None:
+        self.left = count
+
+    def wait(self, _seconds: float) -> bool:
+        self.left -= 1
+        return self.left < 0
+
+
 def test_the_next_night() -> None:
     for hour, minute in ((0, 0), (2, 59), (3, 0), (12, 0), (23, 59)):
         now = round(datetime(2027, 1, 15, hour, minute).astimezone().timestamp() * 1000)
@@ -146,6 +199,7 @@ def test_the_next_night() -> None:
 def test_the_thread_ends_when_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = make_store(tmp_path)
     fill(store, [500])
+    retention.counted_from(store, NOW - DAY, True)
     monkeypatch.setattr(retention, "FIRST_SECONDS", 0.01)
     nightly = retention.Nightly(store, None, Settings(state_dir=tmp_path), lambda: NOW)
     nightly.start()

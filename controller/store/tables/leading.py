@@ -1,4 +1,4 @@
-"""Who leads, and a number that grows with every change. One row each."""
+"""Who leads and what all controllers have in common, and a number that grows with every change. One row each."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ class Leader(Base):
     fleet_address: Mapped[str] = mapped_column(Text, default="", server_default="")  # where agents find it
     # Digests of what every controller of the database must have alike: {"ca": …, "session_key": …}.
     secrets: Mapped[dict[str, Any]] = mapped_column(default=dict, server_default="{}")
+    # The instant from which the last pruning counted its days back; NULL: there was none. A clock that jumps moves it slowly.
+    pruned_at: Mapped[int | None] = mapped_column(BigInteger)
 
 
 class Revision(Base):

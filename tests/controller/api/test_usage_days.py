@@ -162,6 +162,20 @@ def test_what_nodes_report_late_counts_as_well(lived: World) -> None:
     assert again == direct
 
 
+def test_a_day_that_a_clock_ahead_took_to_be_over_is_not_kept(lived: World) -> None:
+    w = lived
+    usage_days.add_up(w.store, w.ctx.settings, w.now + 3 * DAY)
+    with w.store.write() as session:
+        record(session, {"a": Doing("off")}, w.now + MIN)
+    w.now += 2 * DAY
+    with w.store.read() as session:
+        assert not state_days.there(session, LAST, LAST + 4 * DAY)
+    usage_days.add_up(w.store, w.ctx.settings, w.now + 3 * DAY)
+    usage_days.add_up(w.store, w.ctx.settings, w.now)
+    with w.store.read() as session:
+        assert not [day for day in state_days.there(session, LAST, LAST + 9 * DAY) if day[1] > w.now]
+
+
 def test_made_anew_it_is_the_same(lived: World) -> None:
     w = lived
     add_up(w)

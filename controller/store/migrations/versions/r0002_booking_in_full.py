@@ -150,6 +150,7 @@ def upgrade() -> None:
     )
     op.create_index(op.f('ix_secret_links_user_id'), 'secret_links', ['user_id'], unique=False)
     op.add_column('leader', sa.Column('fleet_address', sa.Text(), server_default='', nullable=False))
+    op.add_column('leader', sa.Column('pruned_at', sa.BigInteger(), nullable=True))
     op.add_column('leader', sa.Column('secrets', sa.JSON(), server_default='{}', nullable=False))
     op.add_column('loads', sa.Column('gpu_memory_bytes', sa.BigInteger(), nullable=True))
     op.add_column('node_models', sa.Column('rotating_disk', sa.Boolean(), server_default=sa.text('false'), nullable=False))
