@@ -89,7 +89,7 @@ def test_a_load_is_watched_and_a_failure_with_its_fallback(fleet: Fleet, visit: 
     fleet.until_ready("base", channel="half")
     sim_model(fleet.folder, "slow", load_seconds=8)
     sim_model(fleet.folder, "broken", crash_at_load=1)
-    fleet.until(lambda: len(fleet.get("/models")["items"]) == 4, 30, "the new models are known")
+    fleet.until_known("slow", "broken")
     booking = fleet.book("slow", 0, 3600, who="tomas", channel="half")
     expect(row.locator(".pill")).to_have_text("Loading", timeout=WAIT)
     expect(row.locator("progress")).to_be_visible()
