@@ -39,19 +39,19 @@ class TryKeys:
     def __init__(self, ctx: Context) -> None:
         self._ctx, self._lock = ctx, threading.Lock()
         self._loans: dict[str, Loan] = {}
-        self._running: dict[str, int] = {}
+        self._running: set[str] = set()
 
     def enter(self, user_id: str) -> bool:
         """A place for one answer; False where the person has one under way, or too many are. `leave` gives it back."""
         with self._lock:
             if user_id in self._running or len(self._running) >= MOST:
                 return False
-            self._running[user_id] = 1
+            self._running.add(user_id)
             return True
 
     def leave(self, user_id: str) -> None:
         with self._lock:
-            self._running.pop(user_id, None)
+            self._running.discard(user_id)
 
     def loan(self, user_id: str, renew: bool = False) -> Loan:
         """The person's key; `renew`: a gateway did not know the one from before."""

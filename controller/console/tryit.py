@@ -7,6 +7,7 @@ use a gateway that speaks http. The price is a thread of the web side for each a
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from collections.abc import Iterator
@@ -70,21 +71,22 @@ def register(app: Flask, ctx: Context) -> None:
             raise TooMany(
                 say("an answer to you, or several to others, are under way here; try again when one has ended")
             )
-        try:
+        with contextlib.ExitStack() as opened:  # closed here where nothing comes of it, else with the answer's end
+            opened.callback(keys.leave, actor.id)
+            client = opened.enter_context(
+                httpx.Client(timeout=httpx.Timeout(LONGEST_SECONDS, connect=5), trust_env=False)
+            )
             wish = {**body.model_dump(exclude_none=True), "model": "auto", "stream": True}
             wish["stream_options"] = {"include_usage": True}
-            client = httpx.Client(timeout=httpx.Timeout(LONGEST_SECONDS, connect=5), trust_env=False)
-            upstream = _ask(client, url, keys, actor.id, wish)
-        except httpx.HTTPError as err:
-            keys.leave(actor.id)
-            client.close()
-            log.warning("gateway not reached url=%s error=%r", url, str(err))
-            raise Conflict(
-                say("the controller cannot reach this node's gateway at %(url)s: %(err)s", url=url, err=str(err))
-            ) from None
-        except BaseException:
-            keys.leave(actor.id)
-            raise
+            try:
+                upstream = _ask(client, url, keys, actor.id, wish)
+            except httpx.HTTPError as err:
+                log.warning("gateway not reached url=%s error=%r", url, str(err))
+                raise Conflict(
+                    say("the controller cannot reach this node's gateway at %(url)s: %(err)s", url=url, err=str(err))
+                ) from None
+            opened.callback(upstream.close)
+            close = opened.pop_all().close
 
         def pieces() -> Iterator[bytes]:
             deadline = time.monotonic() + LONGEST_SECONDS
@@ -92,23 +94,10 @@ def register(app: Flask, ctx: Context) -> None:
                 for piece in upstream.iter_raw():
                     yield piece
                     if time.monotonic() > deadline:
-                        yield _event(
-                            {
-                                "error": {
-                                    "message": say("cut off after %(seconds)s s", seconds=LONGEST_SECONDS),
-                                    "code": "too_long",
-                                }
-                            }
-                        )
+                        yield _error("too_long", say("cut off after %(seconds)s s", seconds=LONGEST_SECONDS))
                         return
             except httpx.HTTPError as err:
-                yield _event(
-                    {"error": {"message": say("the answer broke off: %(err)s", err=str(err)), "code": "broken"}}
-                )
-            finally:
-                upstream.close()
-                client.close()
-                keys.leave(actor.id)
+                yield _error("broken", say("the answer broke off: %(err)s", err=str(err)))
 
         answer = Response(stream_with_context(pieces()), upstream.status_code)
         answer.headers["Content-Type"] = upstream.headers.get("content-type", "application/json")
@@ -116,7 +105,7 @@ def register(app: Flask, ctx: Context) -> None:
         for header in KEPT:
             if header in upstream.headers:
                 answer.headers[header] = upstream.headers[header]
-        answer.call_on_close(lambda: keys.leave(actor.id))
+        answer.call_on_close(close)
         return answer
 
 
@@ -158,5 +147,7 @@ def _model(shape: dict[str, Any]) -> str:
     return str(target["model"]) if target else ""
 
 
-def _event(data: dict[str, Any]) -> bytes:
+def _error(code: str, message: str) -> bytes:
+    """An event of the stream."""
+    data = {"error": {"message": message, "code": code}}
     return f"\n\ndata: {current_app.json.dumps(data)}\n\n".encode()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -86,3 +89,44 @@ def test_what_is_refused_before_anything_is_asked(
     assert answer.status_code == status
     assert words in answer.text
     assert world.client().post(f"/api/console/try/{path}", json=body).status_code == 401
+
+
+class Gateway(BaseHTTPRequestHandler):
+    """Answers every question with the same two pieces."""
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.send_header("X-SlotServe-Model", "small")
+        self.end_headers()
+        for piece in (b"data: one\n\n", b"data: [DONE]\n\n"):
+            self.wfile.write(piece)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def gateway() -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Gateway) as server:
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+
+
+def test_the_place_of_an_answer_is_free_when_that_is_over(world: Scene, gateway: str) -> None:
+    world.live.update("gpu-a01", gateway_urls=(gateway,))
+    client = world.client("maya")
+    token = client.get("/try").text.split('name="csrf-token" content="')[1].split('"')[0]
+    ask = {"json": {"messages": [{"role": "user", "content": "x"}]}, "headers": {"X-CSRF-Token": token}}
+    for _ in range(2):
+        with client.post("/api/console/try/gpu-a01/main", **ask) as answer:
+            assert client.post("/api/console/try/gpu-a01/main", **ask).status_code == 429, "one at a time"
+            assert answer.headers["X-SlotServe-Model"] == "small"
+            assert answer.data == b"data: one\n\ndata: [DONE]\n\n"
+    client.post("/api/console/try/gpu-a01/main", **ask).close()  # who goes away before a word gives it back as well
+    client.post("/api/console/try/gpu-a01/main", **ask).close()
+    world.live.update("gpu-a01", gateway_urls=("http://127.0.0.1:9",))
+    for _ in range(2):
+        assert client.post("/api/console/try/gpu-a01/main", **ask).status_code == 409
