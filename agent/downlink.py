@@ -124,7 +124,7 @@ class Downlink:
                 self._begun[command.id] = None
                 await asyncio.to_thread(self._state.remember_commands, list(self._begun))
                 ok, reason = await self._node.command(command.kind, command.channel)
-            except Exception as err:
+            except Exception as err:  # whoever ordered it is told, whatever it is
                 log.exception("command failed id=%s kind=%s", command.id, command.kind)
                 ok, reason = False, f"the agent could not carry it out: {err}"
         log.info("command done id=%s kind=%s channel=%s ok=%s", command.id, command.kind, command.channel, ok)

@@ -17,5 +17,5 @@ async def every(pause: Seconds, look: Callable[[], Awaitable[None]], trouble: st
         await asyncio.sleep(pause)
         try:
             await look()
-        except Exception:
+        except Exception:  # whatever it is: it is said, and the next look comes all the same
             log.exception(trouble, *about)

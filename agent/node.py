@@ -176,7 +176,7 @@ class Node:
                 if await self._facts.fill(self._models.models()):
                     on_change()
                     continue  # a look at the folders between two batches
-            except Exception:
+            except Exception:  # of foreign files and disks: it is said, and looked at again
                 log.exception("looking for models failed")
             await asyncio.sleep(self._settings.scan_seconds)
 
@@ -204,7 +204,7 @@ class Node:
     async def look_at_gpus(self) -> None:
         try:
             await self._gpus.aside(self._look, self._engines())
-        except Exception:
+        except Exception:  # whatever the driver comes up with: the status goes on without
             log.exception("looking at the GPUs failed")
 
     def _look(self, engines: Mapping[int, str]) -> None:

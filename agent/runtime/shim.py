@@ -1,9 +1,10 @@
 """A small process beside each engine, so that the engine outlives the agent: `python -I -S -E shim.py SPEC.json`.
 
-Standard library only, nothing of ours is imported (the agent's files may be replaced while this runs). It starts the
-engine in a session of its own, copies the engine's output into log segments, writes the run record, stops the whole
-tree on SIGTERM and leaves an exit record. It is the tree's sub-reaper: whatever loses its parent becomes its child.
-If it is killed itself the kernel kills the engine; what the engine had left behind is found by the marker later.
+Standard library only, nothing of ours is imported (the agent's files may be replaced while this runs), and so it is one
+file. It starts the engine in a session of its own, copies the engine's output into log segments, writes the run record,
+stops the whole tree on SIGTERM and leaves an exit record. It is the tree's sub-reaper: whatever loses its parent becomes
+its child. If it is killed itself the kernel kills the engine; what the engine had left behind is found by the marker
+later.
 
 SPEC (0600, removed once read): launch_id, command, env, cwd, markers (name: value, set for the engine), stop_timeout,
 log {folder, segment_bytes, segments}, paths {run, exit, stop}, record (copied into the run record).

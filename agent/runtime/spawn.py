@@ -89,7 +89,7 @@ async def spawn(
         raise StartFailed(_cannot(str(err), paths.root)) from None
     try:
         said = await _hear(shim)
-    except BaseException:
+    except BaseException:  # cancelled as well: nobody would know of this shim
         shim.kill()
         shim.wait()
         raise
