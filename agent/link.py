@@ -130,7 +130,7 @@ class Link:
             why = f"{address}: {err.details() or err.code().name}"
             self._hint = str(dict(err.trailing_metadata() or ()).get(LEADER, ""))
         except (TimeoutError, asyncio.InvalidStateError, OSError, LinkLost) as err:
-            why = f"{address}: {words(err)}"
+            why = f"{address}: {err!r}"
         except Exception as err:  # a fault of ours in one of its tasks: the node is not to stay cut off for it
             log.exception("the stream broke on our side")
             why = f"{address}: {err!r}"
