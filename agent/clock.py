@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from agent.files import write_private
+from protos.shared.files import write_private
 
 log = logging.getLogger(__name__)
 DRIFT = 50e-6  # of a quartz, a second: how fast an old measurement loses worth

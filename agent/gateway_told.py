@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from agent.core.types import Millis
-from agent.files import write_private
 from agent.gateway_peers import line_of, read_saved
+from protos.shared.files import write_private
 
 log = logging.getLogger(__name__)
 

@@ -22,9 +22,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from agent.files import write_private
 from agent.gateway_peers import GatewayAway, GatewayLink, line_of, read_saved, start_of
 from agent.gateway_told import Told
+from protos.shared.files import write_private
 
 log = logging.getLogger(__name__)
 LINE_LIMIT = 64 * 1024 * 1024

@@ -156,8 +156,8 @@ def _settings() -> Any:
     """The settings in force; the log is set up with them. Each variable may be given as a file (`…_FILE`)."""
     from pydantic import ValidationError
 
-    from agent import logs
     from agent.settings import AgentSettings
+    from protos.shared import logs
 
     given = {}
     for name in AgentSettings.model_fields:

@@ -20,7 +20,6 @@ from agent.channels import ChannelTask
 from agent.clock import JUMP_MS, SKEW_LIMIT_SECONDS, NodeClock
 from agent.core.alive import Limits
 from agent.figures import Figures
-from agent.files import write_private
 from agent.gateways import Gateways
 from agent.link import Link
 from agent.liveness import Liveness
@@ -33,8 +32,9 @@ from agent.runtime.models import ModelIndex
 from agent.settings import AgentSettings, NodeFile
 from agent.spool import Spool
 from agent.state import State
-from agent.systemd import feed_watchdog, notify
 from protos import fleet_pb2
+from protos.shared.files import write_private
+from protos.shared.systemd import feed_watchdog, notify
 
 log = logging.getLogger(__name__)
 STATUS_SECONDS = 2.0

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from agent.files import write_private
+from protos.shared.files import write_private
 
 log = logging.getLogger(__name__)
 LIMIT = 100_000  # items; beyond it the oldest usage goes, for a controller may be away for weeks

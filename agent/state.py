@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from agent.errors import AgentError, NotEnrolled
-from agent.files import write_private
+from protos.shared.files import write_private
 
 log = logging.getLogger(__name__)
 REMEMBERED_COMMANDS = 500

@@ -25,15 +25,16 @@ from typing import Any
 
 import click
 
-from controller import logs, memory, settings_view, vault
+from controller import memory, settings_view, vault
 from controller.context import wall_ms
-from controller.files import write_private
 from controller.fleet import shared_secrets
 from controller.fleet.server import FleetServer
 from controller.settings import Settings
 from controller.store import migrate
 from controller.store.session import Store
-from controller.systemd import notify
+from protos.shared import logs
+from protos.shared.files import write_private
+from protos.shared.systemd import notify
 
 log = logging.getLogger(__name__)
 WEB_THREADS = 8

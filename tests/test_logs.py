@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 
-from controller import logs
+from protos.shared import logs
 
 
 def record(message: str, *args: object) -> logging.LogRecord:

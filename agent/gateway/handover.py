@@ -23,7 +23,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from agent.systemd import notify
+from protos.shared.systemd import notify
 
 log = logging.getLogger(__name__)
 NAME = ".handover.sock"

@@ -36,7 +36,7 @@ from agent.gateway.reply import CUT_SECONDS
 from agent.gateway.server import Gateway
 from agent.gateway.tls import HANDSHAKE_SECONDS, SHUTDOWN_SECONDS, Tls, TlsError
 from agent.settings import AgentSettings, NodeFileError, read_node_file
-from agent.systemd import feed_watchdog
+from protos.shared.systemd import feed_watchdog
 
 log = logging.getLogger(__name__)
 SETTINGS = {"metrics=": "SLOTSERVE_METRICS_ADDRESS", "relay=": "gateway.relay_listen"}

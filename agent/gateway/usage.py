@@ -13,9 +13,9 @@ from itertools import count, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agent.files import write_private
 from agent.gateway import journal
 from agent.gateway.tokens import Tokens
+from protos.shared.files import write_private
 
 if TYPE_CHECKING:
     from agent.gateway.reply import Reply

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 
-from agent import logs
 from agent.gateway.main import run_worker
 from agent.gateway.workers import Work
+from protos.shared import logs
 
 
 def main() -> int:

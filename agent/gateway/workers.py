@@ -25,7 +25,7 @@ from agent.gateway.board import Board
 from agent.gateway.handover import Offer, Predecessor, offered, start_successor
 from agent.gateway.silence import Silence
 from agent.settings import AgentSettings
-from agent.systemd import feed_watchdog, watchdog_seconds
+from protos.shared.systemd import feed_watchdog, watchdog_seconds
 
 log = logging.getLogger(__name__)
 VARIABLE = "SLOTSERVE_GATEWAY_WORK"

@@ -16,8 +16,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from agent.files import write_private
 from agent.runtime.models import FoundModel
+from protos.shared.files import write_private
 
 log = logging.getLogger(__name__)
 BATCH = 10  # questions to one helper

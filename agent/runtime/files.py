@@ -7,7 +7,7 @@ import logging
 from pathlib import Path
 from typing import Any
 
-from agent.files import write_private
+from protos.shared.files import write_private
 
 log = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from controller.cli import times
-from controller.files import write_private
+from protos.shared.files import write_private
 
 if TYPE_CHECKING:
     from controller.cli.client import Client

@@ -35,7 +35,7 @@ from controller.cli.demo_files import (
 from controller.cli.demo_processes import Child, end_leftovers, remember
 from controller.cli.demo_words import all_is_up
 from controller.cli.options import command
-from controller.files import write_private
+from protos.shared.files import write_private
 
 UP_SECONDS, LOADED_SECONDS = 60.0, 90.0
 OWN = (

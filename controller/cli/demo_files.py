@@ -17,7 +17,7 @@ from typing import Any
 
 import click
 
-from controller.files import write_private
+from protos.shared.files import write_private
 
 CHANNELS = ("a", "b")
 PEOPLE = (("admin", "admin"), ("maya", "user"), ("noor", "user"))

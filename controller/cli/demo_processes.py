@@ -14,7 +14,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from controller.files import write_private
+from protos.shared.files import write_private
 
 STOP_SECONDS = 20.0
 

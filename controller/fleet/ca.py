@@ -26,7 +26,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from controller.files import write_private
+from protos.shared.files import write_private
 
 CA_DAYS = 20 * 365
 SERVER_LIFE = datetime.timedelta(days=397)

@@ -17,8 +17,8 @@ from typing import Any, Literal
 
 from cryptography import x509
 
-from controller.files import write_private
 from controller.fleet.ca import SIGNING, ca_id, make_ca
+from protos.shared.files import write_private
 
 Step = Literal["steady", "prepared", "switched"]
 

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from controller.files import write_private
+from protos.shared.files import write_private
 
 log = logging.getLogger(__name__)
 SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")

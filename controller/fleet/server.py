@@ -27,8 +27,8 @@ from controller.fleet.peers import PeerService
 from controller.fleet.records import Records
 from controller.fleet.service import FleetService
 from controller.store.session import Store
-from controller.systemd import feed_watchdog
 from protos import enrol_pb2_grpc, fleet_pb2_grpc, logs_pb2_grpc, peers_pb2_grpc
+from protos.shared.systemd import feed_watchdog
 
 log = logging.getLogger(__name__)
 OPTIONS = (

@@ -18,7 +18,7 @@ from tests.fakes.stub_engine import StubEngine
 from tests.parts import Child, free_port, start
 
 RUN = (
-    "import sys\nfrom agent import logs\nlogs.set_up()\nfrom agent.gateway.main import run\n"
+    "import sys\nfrom protos.shared import logs\nlogs.set_up()\nfrom agent.gateway.main import run\n"
     "from agent.settings import AgentSettings\nsys.exit(run(AgentSettings()))"
 )
 

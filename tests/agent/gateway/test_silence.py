@@ -10,8 +10,8 @@ import socket
 
 import pytest
 
-from agent import systemd
 from agent.gateway.silence import MOST_LOOKS, Silence
+from protos.shared import systemd
 from tests.fakes.gateway_node import Node, go
 from tests.fakes.gateway_rig import Rig
 

@@ -11,7 +11,6 @@ from sqlalchemy import select
 
 from agent.enrolment import enrol, read_join
 from agent.state import SavedPlan, State, trusted
-from controller.files import write_private
 from controller.fleet import ca_rotation
 from controller.fleet.ca import CertificateAuthority
 from controller.fleet.ca_rotation import RotationRefused, look, waiting
@@ -19,6 +18,7 @@ from controller.store.nodes import certificates
 from controller.store.tables import Node
 from tests.fleet_parts import Controller, FakeNode, linked
 from tests.parts import until
+from protos.shared.files import write_private
 
 
 @pytest.fixture

@@ -1,0 +1,1 @@
+"""What both halves need beside the protocol and neither owns: small helpers of the standard library alone."""
