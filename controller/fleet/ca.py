@@ -13,6 +13,7 @@ from __future__ import annotations
 import datetime
 import hashlib
 import ipaddress
+import logging
 import secrets
 import socket
 import time
@@ -28,6 +29,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from protos.shared.files import write_private
 
+log = logging.getLogger(__name__)
 CA_DAYS = 20 * 365
 SERVER_LIFE = datetime.timedelta(days=397)
 CLIENT_LIFE = datetime.timedelta(days=90)
@@ -71,6 +73,7 @@ class CertificateAuthority:
         if not (folder / SIGNING).exists():
             make_ca(folder, "ca")
         self._held_now = self._load()
+        self._passed_over: tuple[object, ...] | None = None  # the stamp of a folder that could not be read
 
     def certificate_pem(self) -> str:
         """The certificates of all CAs that are trusted now, the one that signs first; for join strings as well."""
@@ -85,8 +88,12 @@ class CertificateAuthority:
         return next((ca_id(c) for c in self._held().trusted if issued_by(certificate, c)), None)
 
     def _held(self) -> Held:
-        if self._held_now.stamp != _stamp(self._folder):
-            self._held_now = self._load()
+        if (stamp := _stamp(self._folder)) not in (self._held_now.stamp, self._passed_over):
+            try:
+                self._held_now = self._load()
+            except (OSError, ValueError) as err:  # somebody puts the files of another controller here, one by one
+                self._passed_over = stamp
+                log.warning("certificate authority not read why=%s; going on with the one before", err)
         return self._held_now
 
     def _load(self) -> Held:

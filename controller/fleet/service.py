@@ -88,17 +88,12 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
 
     async def run(self) -> None:
         """Until cancelled: sends commands and key changes, ends the streams of nodes that were removed."""
-        beside = [
-            asyncio.create_task(self._silent(), name="silent nodes"),
-            asyncio.create_task(self._directories.run(), name="directory of the fleet"),
-        ]
-        if self._trusts:
-            beside.append(asyncio.create_task(self._trusts.run(), name="certificate authorities"))
-        try:
+        async with asyncio.TaskGroup() as beside:  # where one fails, all end, and the controller says why
+            beside.create_task(self._silent(), name="silent nodes")
+            beside.create_task(self._directories.run(), name="directory of the fleet")
+            if self._trusts:
+                beside.create_task(self._trusts.run(), name="certificate authorities")
             await self._watch.run()
-        finally:
-            for task in beside:
-                task.cancel()
 
     async def Connect(self, _requests: Any, context: grpc.aio.ServicerContext) -> None:
         if self._lease and not self._lease.holds():

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,9 +18,9 @@ from controller.fleet.ca import CertificateAuthority
 from controller.fleet.ca_rotation import RotationRefused, look, waiting
 from controller.store.nodes import certificates
 from controller.store.tables import Node
+from protos.shared.files import write_private
 from tests.fleet_parts import Controller, FakeNode, linked
 from tests.parts import until
-from protos.shared.files import write_private
 
 
 @pytest.fixture
@@ -148,6 +150,26 @@ def test_a_crash_in_the_switch_leaves_a_ca_that_works(
     assert ca.trusted_ids()[0] == now.signs
     assert ca_rotation.finish(folder).step == "steady"
     assert ca.trusted_ids() == (now.signs,)
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(("old.crt", "ca.key", "ca.crt"))))
+def test_another_controller_gets_the_files_one_by_one(tmp_path: Path, order: tuple[str, ...]) -> None:
+    """While it runs, and in whatever order; in the one that the switch itself takes it trusts no less at any moment."""
+    giver, taker = tmp_path / "a", tmp_path / "b"
+    CertificateAuthority(giver)
+    ca_rotation.prepare(giver)
+    shutil.copytree(giver, taker)
+    ca = CertificateAuthority(taker)
+    before = set(ca.trusted_ids())
+    now = ca_rotation.switch(giver)
+    for name in order:
+        write_private(taker / name, (giver / name).read_bytes())
+        assert now.signs in ca.trusted_ids()
+        if order == ("old.crt", "ca.key", "ca.crt"):
+            assert set(ca.trusted_ids()) == before
+    for name in ("next.crt", "next.key"):
+        (taker / name).unlink()
+        assert ca.trusted_ids() == (now.signs, *now.old)
 
 
 def test_a_strange_bundle_is_not_believed(controller: Controller, tmp_path: Path) -> None:
