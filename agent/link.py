@@ -30,6 +30,9 @@ ANSWER_SECONDS = 10.0
 HEARTBEAT_SECONDS = 5.0
 MOST_SECONDS = 5.0  # between two attempts, at random
 STEADY_SECONDS = 5.0  # a stream that ended sooner counts as a failed attempt, so that dialling again slows down
+# What gRPC says where the stream ended in the very instant of a write of ours; the controller's own words are lost with it.
+_CLOSED_UNDER_A_WRITE = "Internal error from Core"
+CLOSED = "the controller closed the stream while it was written to: it is restarting, or the line broke"
 LEADER = "slotserve-leader"  # trailing metadata of a controller that does not lead: where the leader is
 OPTIONS = (
     ("grpc.keepalive_time_ms", 10_000),
@@ -127,10 +130,10 @@ class Link:
                         self.on_away()
                     call.cancel()
         except grpc.aio.AioRpcError as err:
-            why = f"{address}: {err.details() or err.code().name}"
+            why = f"{address}: {words(err)}"
             self._hint = str(dict(err.trailing_metadata() or ()).get(LEADER, ""))
         except (TimeoutError, asyncio.InvalidStateError, OSError, LinkLost) as err:
-            why = f"{address}: {err!r}"
+            why = f"{address}: {words(err)}"
         except Exception as err:  # a fault of ours in one of its tasks: the node is not to stay cut off for it
             log.exception("the stream broke on our side")
             why = f"{address}: {err!r}"
@@ -180,8 +183,9 @@ class Link:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-        for task in done:
-            task.result()  # raises how it ended
+        for task in tasks:  # reading first: it has the controller's own words
+            if task in done:
+                task.result()  # raises how it ended
 
     async def _renew(self, channel: Any, renew_at: int) -> None:
         """With a new certificate: a second stream before this one is ended."""
@@ -220,6 +224,19 @@ class Link:
                         self.up.declared_changed()
                 case other:
                     log.warning("message not understood kind=%s", other)
+
+
+def words(err: BaseException) -> str:
+    """How a stream has ended, for people."""
+    if isinstance(err, grpc.aio.AioRpcError):
+        if err.code() is grpc.StatusCode.INTERNAL and err.details() == _CLOSED_UNDER_A_WRITE:
+            return CLOSED
+        return err.details() or err.code().name
+    if isinstance(err, asyncio.InvalidStateError):
+        return CLOSED
+    if isinstance(err, TimeoutError):
+        return f"no answer within {ANSWER_SECONDS:.0f} s"
+    return str(err) or repr(err)
 
 
 def _say(state: RetryCallState) -> None:

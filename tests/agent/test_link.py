@@ -9,9 +9,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import grpc
 import pytest
 from sqlalchemy import func, select
 
+from agent import link
 from agent.clock import NodeClock
 from agent.enrolment import enrol
 from agent.errors import EnrolmentFailed
@@ -132,6 +134,55 @@ def test_a_controller_that_was_away_is_found_again(controller: Controller) -> No
             await until(lambda: len(link.up._spool) == 0)
 
     asyncio.run(scene())
+
+
+def _lost(code: grpc.StatusCode, details: str | None) -> grpc.aio.AioRpcError:
+    return grpc.aio.AioRpcError(code, grpc.aio.Metadata(), grpc.aio.Metadata(), details)
+
+
+@pytest.mark.parametrize(
+    ("err", "said"),
+    [
+        (_lost(grpc.StatusCode.CANCELLED, "this controller is stopping"), "this controller is stopping"),
+        (_lost(grpc.StatusCode.INTERNAL, "Internal error from Core"), link.CLOSED),
+        (_lost(grpc.StatusCode.INTERNAL, "the database is away"), "the database is away"),
+        (_lost(grpc.StatusCode.UNAVAILABLE, None), "UNAVAILABLE"),
+        (asyncio.InvalidStateError("RPC already finished."), link.CLOSED),
+        (TimeoutError(), "no answer within 10 s"),
+        (ConnectionResetError(104, "Connection reset by peer"), "[Errno 104] Connection reset by peer"),
+        (link.LinkLost("the controller did not say welcome"), "the controller did not say welcome"),
+    ],
+)
+def test_why_a_stream_has_ended_is_said_in_words(err: Exception, said: str) -> None:
+    assert link.words(err) == said
+
+
+def test_a_stream_that_is_closed_in_the_middle_of_writing_is_no_riddle(
+    controller: Controller, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The agent writes all the time while the controller ends the stream: whichever of both comes first, words are said."""
+    state, node = controller.enrolled(), FakeNode()
+
+    async def scene() -> None:
+        async with linked(state, node) as it:
+            await until(lambda: it.connected)
+
+            async def writes() -> None:
+                while True:
+                    it.up.say(plan_answer=fleet_pb2.PlanAnswer(reason="x" * 5_000))
+                    await asyncio.sleep(0)
+
+            busy = asyncio.create_task(writes())
+            await asyncio.sleep(0.05)
+            await asyncio.to_thread(controller.server.stop)
+            await until(lambda: bool(it.trouble))
+            busy.cancel()
+
+    asyncio.run(scene())
+    said = [r.getMessage() for r in caplog.records if r.name == "agent.link" and r.levelname != "INFO"]
+    assert said
+    for riddle in ("Internal error", "InvalidState", "Error("):
+        assert not [one for one in said if riddle in one]
 
 
 def test_a_second_stream_takes_the_place_of_the_first_without_offline(controller: Controller) -> None:
