@@ -115,6 +115,21 @@ def _vocabulary(gguf: Any) -> tuple[list[bytes], list[int]]:
     entries = [("<unk>", kind.UNKNOWN), ("<s>", kind.CONTROL), ("</s>", kind.CONTROL)]
     entries += [(f"<0x{byte:02X}>", kind.BYTE) for byte in range(256)]
     entries += [("\u2581", kind.NORMAL)] + [(chr(code), kind.NORMAL) for code in range(33, 127)]
-    words = "book card channel for hour model next on ready slot the time to you".split()
+    words = (
+        "book",
+        "card",
+        "channel",
+        "for",
+        "hour",
+        "model",
+        "next",
+        "on",
+        "ready",
+        "slot",
+        "the",
+        "time",
+        "to",
+        "you",
+    )
     entries += [("\u2581" + word, kind.NORMAL) for word in words]
     return [text.encode() for text, _ in entries], [int(k) for _, k in entries]
