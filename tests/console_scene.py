@@ -8,6 +8,7 @@ from __future__ import annotations
 import shutil
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +71,12 @@ def scene(folder: Path, **settings: Any) -> Scene:
     return made[0]
 
 
+@cache
+def password_hash() -> str | None:
+    """Of PASSWORD, made once: a hash is slow on purpose."""
+    return users.hash_password(PASSWORD)
+
+
 def _people(s: Scene) -> None:
     with s.store.write() as db:
         for name, role in (
@@ -83,7 +90,7 @@ def _people(s: Scene) -> None:
             row = users.create(db, name, None, role, NOW)
             s.ids[name] = row.id
             s.keys[name] = keys.create(db, row.id, "test", NOW)[1]
-        users.by_name(db, "lin").password_hash = users.hash_password(PASSWORD)
+        users.by_name(db, "lin").password_hash = password_hash()
 
 
 def _nodes(s: Scene) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import base64
+import secrets
 import unicodedata
 from collections.abc import Iterable
 
 from argon2 import PasswordHasher
 from argon2.exceptions import InvalidHashError, VerificationError, VerifyMismatchError
+from argon2.low_level import ARGON2_VERSION
 from sqlalchemy import func, or_, select
 from sqlalchemy.orm import Session
 
@@ -17,7 +20,18 @@ from controller.store.tables import User
 
 MIN_PASSWORD = 8
 _hasher = PasswordHasher()
-_NOBODY = _hasher.hash("nobody's password: checked so that an unknown name takes as long as a known one")
+
+
+def _nobodys(hasher: PasswordHasher) -> str:
+    """A hash of no password, at the hasher's cost: checked so that an unknown name takes as long as a known one."""
+    salt, digest = (
+        base64.b64encode(secrets.token_bytes(size)).decode().rstrip("=") for size in (hasher.salt_len, hasher.hash_len)
+    )
+    cost = f"m={hasher.memory_cost},t={hasher.time_cost},p={hasher.parallelism}"
+    return f"$argon2id$v={ARGON2_VERSION}${cost}${salt}${digest}"
+
+
+_NOBODY = _nobodys(_hasher)
 
 
 def create(session: Session, name: str, password: str | None, role: str, now: int, *, email: str | None = None) -> User:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from typing import Any
 
 from sqlalchemy import func, select
@@ -14,11 +15,16 @@ from tests.controller.api.conftest import DAY, HOUR, MIN, NOW, World
 PASSWORD = "correct horse battery"
 
 
+@cache
+def password_hash() -> str | None:
+    return users.hash_password(PASSWORD)
+
+
 def with_password(w: World, name: str = "maya") -> None:
     with w.store.write() as session:
         found = users.by_name(session, name)
         assert found is not None
-        found.password_hash = users.hash_password(PASSWORD)
+        found.password_hash = password_hash()
 
 
 def token(page: str) -> str:
