@@ -17,6 +17,7 @@ from protos.shared.files import write_private
 
 log = logging.getLogger(__name__)
 DRIFT = 50e-6  # of a quartz, a second: how fast an old measurement loses worth
+ROUNDING_MS = 2  # two measurements' whole milliseconds
 SKEW_LIMIT_SECONDS = (
     30.0  # of the wall clock: beyond it certificates and logs are in danger (the controller's limit, too)
 )
@@ -100,8 +101,8 @@ class NodeClock:
         now_ms = now_ns // 1_000_000
         moved = controller_ms + round(error) - self.now_ms()
         if self._anchor:
-            before = self._anchor.error_ms + (now_ms - self._anchor.boottime_ms) * DRIFT + 1
-            if before < error and abs(moved) <= error + before:
+            before = self._anchor.error_ms + (now_ms - self._anchor.boottime_ms) * DRIFT
+            if before < error and abs(moved) <= error + before + ROUNDING_MS:
                 return None
         self._anchor = Anchor(controller_ms + round(error), now_ms, error, self.boot_id)
         if abs(moved) > JUMP_MS:

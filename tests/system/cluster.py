@@ -116,6 +116,8 @@ class Cluster:
         self.controller = Process("controller", [str(BIN / "slotserve"), "serve"], self.env, self.root)
         self.agent = Process("agent", [str(BIN / "slotserve-agent"), "run"], self.env, self.root)
         self.gateway = Process("gateway", [str(BIN / "slotserve-agent"), "gateway"], self.env, self.root)
+        # One client: a new one reads every certificate authority of the machine. No connection is kept: processes end.
+        self.http = httpx.Client(limits=httpx.Limits(max_keepalive_connections=0), timeout=20)
         self.ports: dict[str, int] = {}
         self.keys: dict[str, str] = {}
         self.gateway_url = ""
@@ -132,7 +134,9 @@ class Cluster:
             self.agent.start()
             self.gateway.start()
             self.until(lambda: self.node()["online"], 60, "the node is online")
-            self.until(lambda: httpx.get(self.gateway_url + "/healthz").status_code == 200, 60, "the gateway answers")
+            self.until(
+                lambda: self.http.get(self.gateway_url + "/healthz").status_code == 200, 60, "the gateway answers"
+            )
         except BaseException:
             self.__exit__(*sys.exc_info())
             raise
@@ -150,6 +154,7 @@ class Cluster:
         )
         with contextlib.suppress(ClusterError):
             self.controller.stop()
+        self.http.close()
         shutil.rmtree(self.root, ignore_errors=True)
 
     def start_controller(self) -> None:
@@ -167,7 +172,9 @@ class Cluster:
         )
         self.url = f"http://127.0.0.1:{self.ports['http']}"
         self.until(
-            lambda: httpx.get(self.url + "/readyz").status_code == 200, self.start_seconds, "the controller is ready"
+            lambda: self.http.get(self.url + "/readyz").status_code == 200,
+            self.start_seconds,
+            "the controller is ready",
         )
 
     def first_people(self) -> None:
@@ -206,7 +213,7 @@ class Cluster:
 
     def request(self, method: str, path: str, body: Any = None, who: str = "root") -> httpx.Response:
         headers = {"Authorization": f"Bearer {self.keys[who]}"}
-        return httpx.request(method, f"{self.url}/api/v1{path}", json=body, headers=headers, timeout=20)
+        return self.http.request(method, f"{self.url}/api/v1{path}", json=body, headers=headers)
 
     def get(self, path: str, who: str = "root") -> Any:
         return self._good(self.request("GET", path, who=who))
@@ -298,7 +305,7 @@ class Cluster:
         path = f"/channels/{channel}/v1/chat/completions" if channel else "/v1/chat/completions"
         headers = {"Authorization": f"Bearer {self.keys[who]}"} if who in self.keys else {}
         body = {"model": model, "messages": [{"role": "user", "content": "hello"}], "max_tokens": 4, **body}
-        return httpx.post(self.gateway_url + path, json=body, headers=headers, timeout=60)
+        return self.http.post(self.gateway_url + path, json=body, headers=headers, timeout=60)
 
     def engine_pids(self, channel: str = "main") -> list[int]:
         """Pids of the channel's engine as its run record says."""
