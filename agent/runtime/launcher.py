@@ -24,11 +24,11 @@ from agent.runtime.preparation import Preparation
 from agent.runtime.probe import Prober
 from agent.runtime.records import ChannelPaths, RunRecord
 from agent.runtime.spawn import make_room, remove_folders, spawn
+from agent.runtime.verdicts import Verdicts
 from agent.runtime.vitals import Vitals
 from agent.settings import AgentSettings, ChannelConfig, NodeFile
 
 log = logging.getLogger(__name__)
-TAIL = 128 << 10
 EXIT_RECORD = 10.0  # from the engine's end to its shim's
 CLEAR = 35.0  # for what is left of the engine before
 
@@ -67,7 +67,7 @@ class ChannelRuntime:
         self._record: RunRecord | None = None
         self._prober: Prober | None = None
         self._children: list[subprocess.Popen[bytes]] = []
-        self._verdicts: dict[str, Trouble] = {}  # given before the end, by launch
+        self._verdicts = Verdicts(self.paths, self.logs)
         self._ready: set[str] = set()
         self._stopping: set[str] = set()
         self._said_until_ready = ("", 0)  # launch, bytes of its output
@@ -193,7 +193,7 @@ class ChannelRuntime:
         if self._prober is None or self._prober.launch_id != process.launch_id:
             await self._close_prober()
             self._prober = Prober(process)
-        if process.launch_id in self._verdicts or not await self._prober.look():
+        if self._verdicts.given(process) or not await self._prober.look():
             return False
         if process.launch_id not in self._ready:
             if self.channel.gpus:
@@ -223,16 +223,17 @@ class ChannelRuntime:
 
     def condemn(self, process: Process, trouble: Trouble) -> None:
         """It is going to be ended as a failure: its output is kept as a failed launch's."""
-        self._verdicts[process.launch_id] = trouble
+        self._verdicts.give(process, trouble)
 
     async def _on_cpu(self, process: Process) -> bool:
         """True = not ready: either not yet to be told, or it was found to run on the processor, and ended."""
         record = self._of(process)
         if record is None:
             return False
-        found = await self._gpus.aside(self._cpu_watch.judge, record, self._classify(process, Ended(None)))
+        said = self._verdicts.by_output(process, record, Ended(None))
+        found = await self._gpus.aside(self._cpu_watch.judge, record, said)
         if isinstance(found, Trouble):
-            self._verdicts[process.launch_id] = found
+            self._verdicts.give(process, found)
             await stopping.stop(self.paths, record, self._stop_timeout)
         return found is not None
 
@@ -251,7 +252,7 @@ class ChannelRuntime:
         return trouble
 
     async def stop(self, process: Process, stop_timeout: Seconds) -> bool:
-        record, failed = self._of(process), process.launch_id in self._verdicts
+        record, failed = self._of(process), self._verdicts.given(process)
         self._stopping.add(process.launch_id)
         gone = record is None or await stopping.stop(self.paths, record, stop_timeout)
         if gone:
@@ -266,29 +267,8 @@ class ChannelRuntime:
         return await memory.wait_free(self._gpus, self.channel.gpus, before)
 
     def why_died(self, process: Process) -> Trouble:
-        if (known := self._verdicts.get(process.launch_id)) is not None:
-            return known
-        record, ended = self._of(process), records.read_exit(self.paths, process.launch_id)
-        was_ready = process.was_ready or process.launch_id in self._ready
-        if ended is not None and ended.error:
-            trouble = Trouble("crashed", f"the engine could not be started: {ended.error}")
-        elif ended is not None and ended.stop_asked:
-            by = "" if process.launch_id in self._stopping else " from outside: its shim was sent SIGTERM"
-            trouble = Trouble("crashed", f"the engine was stopped{by}")
-        elif ended is not None:
-            trouble = self._classify(process, Ended(ended.code, was_ready=was_ready))
-        elif record is not None and record.engine_alive:
-            trouble = self._classify(process, Ended(None, timed_out=not was_ready, was_ready=was_ready))
-        else:
-            trouble = Trouble("crashed", "the engine's shim was killed from outside, and the engine with it")
-        self._verdicts[process.launch_id] = trouble
-        return trouble
-
-    def _classify(self, process: Process, ended: Ended) -> Trouble:
-        record = self._of(process)
-        output = self.logs.tail(process.launch_id, TAIL)
-        verdict = engines.get(process.engine).classify(output, ended, record.args if record else ())
-        return Trouble(verdict.category, verdict.reason, verdict.detail)  # type: ignore[arg-type]
+        asked = process.launch_id in self._stopping
+        return self._verdicts.why(process, self._of(process), process.launch_id in self._ready, asked)
 
     # --- afterwards -------------------------------------------------------------------------------------------------
 
@@ -304,7 +284,7 @@ class ChannelRuntime:
         if process is not None:
             self.cache.measure_aside()
             self.logs.end(process.launch_id, self._now(), failed)
-            self._verdicts = {k: v for k, v in self._verdicts.items() if k == process.launch_id}
+            self._verdicts.keep_only(process)
             self._ready &= {process.launch_id}
         remove_folders(self.paths, "")
 
