@@ -21,7 +21,7 @@ from controller.store import users
 from controller.store.tables import Channel, Node, Reservation
 
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
-CALM_MS = 60_000  # after a start nobody is told of lost nodes: they come back, or will be told of then
+CALM_MS = 60_000  # after a start nobody is told of nodes that are not back yet: they come, or will be told of then
 LOST_AHEAD_MS = 2 * HOUR  # bookings that start later may well see the node again
 
 
@@ -87,7 +87,8 @@ class Scene:
             return None
         since = max(said.since or node.last_seen_at or 0, self.since if not said.since else 0)
         long = self.ctx.settings.notify_node_lost_seconds * 1000
-        if self.now - self.since < CALM_MS or self.now - max(since, self.since) < long:
+        calm = self.now - self.since < CALM_MS and said.since <= self.since  # one that was here and has left is lost
+        if calm or self.now - max(since, self.since) < long:
             return None
         return since
 

@@ -204,6 +204,19 @@ def test_after_a_restart_nodes_have_time_to_come_back(making: Make, seconds: flo
     assert at(w, w.now + 5 * MIN, again) == []
 
 
+def test_one_that_came_back_and_is_lost_again_is_no_matter_of_the_restart(making: Make) -> None:
+    w = making(notify_node_lost_seconds=5)
+    with w.store.write() as session:
+        session.execute(update(Node).values(last_seen_at=w.now))
+    going = rounds(w)
+    going.step()
+    w.ctx.live.update("n1", online=True, since=w.now + 1_000)
+    assert at(w, w.now + 10_000, going) == []
+    w.ctx.live.update("n1", online=False, since=w.now)
+    assert at(w, w.now + 4_000, going) == []
+    assert at(w, w.now + 1_000, going) == [("root", "node_lost")]
+
+
 def test_only_the_leader_looks(making: Make) -> None:
     w = making()
     w.book(2 * HOUR, 3 * HOUR)
