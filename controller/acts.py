@@ -38,6 +38,7 @@ ACTIONS: dict[str, str] = {
     "reservation.approved": N_("approved a request"),
     "reservation.rejected": N_("rejected a request"),
     "reservation.cancelled": N_("cancelled a booking"),
+    "reservation.uncancel": N_("took a cancellation back"),
     "reservation.ended_early": N_("ended a booking early"),
     "reservation.finished": N_("a booking was over"),
     "reservation.expired": N_("a request expired"),

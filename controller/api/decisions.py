@@ -1,4 +1,5 @@
-"""What happens to a booking that is there: extended, ended, cancelled, approved, rejected; requests also several at once."""
+"""What happens to a booking that is there: extended, ended, cancelled and not after all, approved, rejected; requests also
+several at once."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ from controller.api import booking_answers as answers
 from controller.api.booking_bodies import Act, Decision, Ending, Extension, Move
 from controller.api.route import Call, Route
 from controller.booking import act, moving, series
+from controller.booking.uncancel import uncancel as taken_back
 from controller.errors import ApiError, Invalid
 from controller.said import say
 from controller.store.tables import Reservation
@@ -32,6 +34,10 @@ def end(call: Call) -> dict[str, Any]:
         shape = answers.shaper(session, call, rows)
         this = next((r for r in rows if r.id == call.args["id"]), rows[0])
         return {**answers.whole(session, call, this), "changed": [shape(r) for r in rows]}
+
+
+def uncancel(call: Call) -> dict[str, Any]:
+    return _answer(call, taken_back(call.ctx, call.actor, call.now, call.args["id"], call.body(Act).reason))
 
 
 def move(call: Call) -> dict[str, Any]:
@@ -80,6 +86,8 @@ ROUTES = (
     Route("POST", "/reservations/<id>/approve", approve, "Approves a request", body=Act, answers=_CHANGE),
     Route("POST", "/reservations/<id>/reject", reject, "Rejects a request", body=Act, answers=_CHANGE),
     Route("POST", "/reservations/<id>/cancel", end, "Cancels, or ends where it runs", body=Ending, answers=_CHANGE),
+    Route("POST", "/reservations/<id>/uncancel", uncancel,
+          "Takes a cancellation back, where its time is still free: the same booking", body=Act, answers=_CHANGE),
     Route("POST", "/reservations/<id>/end", end, "Ends now, or cancels before the start", body=Ending, answers=_CHANGE),
     Route("POST", "/reservations/<id>/extend", extend, "Moves the end to later", body=Extension, answers=_CHANGE),
     Route("POST", "/reservations/<id>/move", move,

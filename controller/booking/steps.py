@@ -149,11 +149,13 @@ def write(
     act: str,
     reason: str,
     tell: bool = True,
+    of: tuple[str, ...] = HOLDING,
 ) -> None:
-    """A guarded change of a booking that holds its time, its audit row, and what its holder is told."""
+    """A guarded change of a booking (of one that holds its time, or is of one of these statuses), its audit row, and what
+    its holder is told."""
     before = refusals.record(row)
     old_channel, old_holder = row.channel_id, row.holder_id
-    reservations.change(session, row, HOLDING, {**values, **({"reason": reason} if reason else {})}, now)
+    reservations.change(session, row, of, {**values, **({"reason": reason} if reason else {})}, now)
     session.touch(old_channel)
     done(session, row, actor, now, act, before, reason)
     if not tell:

@@ -172,6 +172,17 @@ def _ending(name: str, text: str) -> None:
         app.out(item, lambda: click.echo("\n".join(f"{r['id']} is {status(r)}." for r in rows)))
 
 
+@booking.command("uncancel")
+@click.argument("booking_id", metavar="ID", type=BOOKING)
+@click.option("--reason", help="For administrators who act on somebody else's.")
+@command
+def uncancel(app: App, booking_id: str, reason: str | None) -> None:
+    """Take a cancellation back: the same booking, where its time is still free."""
+    with app.client() as client:
+        item = client.post(f"{booking_path(client, booking_id)}/uncancel", {"reason": reason} if reason else {})
+    app.out(item, lambda: say_booked(app, item))
+
+
 def _decision(name: str, text: str, needs_reason: bool = False) -> None:
     @booking.command(name, help=text)
     @click.argument("booking_ids", metavar="ID...", nargs=-1, required=True, type=BOOKING)

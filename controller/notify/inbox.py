@@ -159,6 +159,21 @@ def given(session: Session, row: Reservation, old_holder: str, actor_id: str, te
     return tell(session, Event(f"given:{row.id}:{row.version}", "changed", row.id, now, facts), [old_holder])
 
 
+def stands_again(session: Session, row: Reservation, actor_id: str, reason: str, now: int) -> list[str]:
+    """A cancellation was taken back: whoever was told of it, its holder and those who share it."""
+    facts = booking_facts(session, row) | {
+        "message": "uncancelled",
+        "by": users.names(session, [actor_id]).get(actor_id),
+        "reason": reason.strip(),
+        "pending": row.status == "pending",
+    }
+    event = Event(f"uncancelled:{row.id}:{row.version}", "changed", row.id, now, facts)
+    told = tell(session, event, [row.holder_id] if row.holder_id != actor_id else [])
+    return told + tell(
+        session, for_participants(event), [i for i in row.participants if i not in (row.holder_id, actor_id)]
+    )
+
+
 def expired(session: Session, reservation_id: str, now: int) -> list[str]:
     """Nobody has decided a request before its window was over: who asked is told."""
     row = reservations.get(session, reservation_id)

@@ -84,6 +84,11 @@ MESSAGES: dict[str, Message] = {
         (("one_ran", ONE_RAN), ("", BOOK_ANEW)),
         "timeline",
     ),
+    "uncancelled": Message(
+        N_("Not cancelled after all: %(what)s on %(channel)s, %(window)s"),
+        N_("%(by)s has taken the cancellation of your booking back: it stands as it was."),
+        (("pending", N_("It still waits for an approver.")), ("!pending", N_("It begins by itself."))),
+    ),
     "ended": Message(
         N_("Ended early: %(what)s on %(channel)s"),
         N_("%(by)s has ended your running booking. The channel goes on to what comes next."),

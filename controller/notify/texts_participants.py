@@ -61,6 +61,12 @@ MESSAGES: dict[str, Message] = {
         ("one_ran", ONE_RAN),
         ("", BOOK_ANEW),
     ),
+    "uncancelled": _titled(
+        "uncancelled",
+        N_("%(by)s has taken the cancellation of %(holder)s's booking, which you share, back: it stands as it was."),
+        ("pending", N_("It still waits for an approver.")),
+        ("!pending", N_("It begins by itself.")),
+    ),
     "ended": _titled(
         "ended",
         N_("%(by)s has ended %(holder)s's running booking, which you share. The channel goes on to what comes next."),

@@ -180,16 +180,14 @@
     }
     button.disabled = true;
     try {
-      if (what === 'again') {
-        const made = await window.slotserve.undo.again(await call('GET', `/reservations/${encodeURIComponent(id)}`));
-        if (made) location.assign(`/bookings/${encodeURIComponent(made.id)}`);
-      } else if (what === 'retry') { await call('POST', `/channels/${channel.split('/').map(encodeURIComponent).join('/')}/retry`, {}); toast(T('Retrying')); }
+      if (what === 'uncancel') await window.slotserve.undo.back(id, more);
+      else if (what === 'retry') { await call('POST', `/channels/${channel.split('/').map(encodeURIComponent).join('/')}/retry`, {}); toast(T('Retrying')); }
       else {
         const wish = what === 'extend' ? to ? { ends_at: new Date(Number(to)).toISOString(), ...(version ? { version: Number(version) } : {}) } : { minutes: Number(minutes) } : {};
         const told = await call('POST', `/reservations/${encodeURIComponent(id)}/${what}`, { ...wish, ...more });
-        const { undo, moment } = window.slotserve, back = act => ({ text: T('Undo'), act });
-        if (what === 'extend') toast(fill(T('Extended'), { time: moment(Date.parse(told.ends_at)) }), true, was ? back(() => undo.shorter(told, Number(was))) : null);
-        else toast(T(what === 'end' ? 'Ended' : 'Cancelled'), true, told.status === 'cancelled' && !series ? back(() => undo.again(told)) : null);
+        const { undo, moment } = window.slotserve, offer = act => ({ text: T('Undo'), act });
+        if (what === 'extend') toast(fill(T('Extended'), { time: moment(Date.parse(told.ends_at)) }), true, was ? offer(() => undo.shorter(told, Number(was))) : null);
+        else toast(T(what === 'end' ? 'Ended' : 'Cancelled'), true, told.status === 'cancelled' && !series ? offer(() => undo.back(id, why ? { reason: T('Undo') } : {})) : null);
       }
     } catch (err) { toast(fill(T('Failed'), { why: window.slotserve.booking?.refusal(err) ?? err.message }), false); }
     button.disabled = false;

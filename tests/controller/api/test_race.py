@@ -27,7 +27,7 @@ from tests.parts import BOTH
 
 DATABASES = BOTH
 PROCESSES, ACTIONS, WIDTH = 8, 60, 96
-ACTS = ("create", "create", "create", "extend", "approve", "edit", "end", "restore")
+ACTS = ("create", "create", "create", "extend", "approve", "edit", "end", "uncancel", "restore")
 HELD = 12  # hours that a person may have
 # One interpreter that has imported everything becomes eight; each says its counts in a line.
 FORKS = """
@@ -89,7 +89,7 @@ def _act(w: World, act: str, chance: random.Random) -> int | None:
         if answer.status_code == 409:
             assert answer.get_json()["suggestions"]
         return answer.status_code
-    status = {"approve": "pending", "restore": "cancelled"}.get(act, "approved")
+    status = {"approve": "pending", "uncancel": "cancelled", "restore": "cancelled"}.get(act, "approved")
     with w.store.read() as session:
         rows = list(session.scalars(select(Reservation).where(Reservation.status == status).order_by(Reservation.id)))
     if not rows:
@@ -164,6 +164,7 @@ def test_processes_that_book_at_once(tmp_path: Path, database_url: str) -> None:
         "reservation.edit": counts["extend 200"] + counts["edit 200"],
         "reservation.approved": counts["approve 200"],
         "reservation.cancelled": counts["end 200"],
+        "reservation.uncancel": counts["uncancel 200"],
     }
     with w.store.read() as session:
         audited = session.execute(select(Audit.action, func.count()).group_by(Audit.action)).all()

@@ -70,6 +70,7 @@ TABLE: dict[str, tuple[tuple[str, ...], str, Any]] = {
     "POST /reservations/<id>/approve": (DECIDER, "/reservations/{booking}/approve", {}),
     "POST /reservations/<id>/reject": (DECIDER, "/reservations/{booking}/reject", {"reason": "x"}),
     "POST /reservations/<id>/cancel": (OWN, "/reservations/{booking}/cancel", {"reason": "x"}),
+    "POST /reservations/<id>/uncancel": (OWN, "/reservations/{booking}/uncancel", {"reason": "x"}),
     "POST /reservations/<id>/end": (OWN, "/reservations/{booking}/end", {"reason": "x"}),
     "POST /reservations/<id>/move": (OWN, "/reservations/{booking}/move", {"channel": "n1/b", "reason": "x"}),
     "POST /reservations/<id>/extend": (OWN, "/reservations/{booking}/extend", {"minutes": 5, "reason": "x"}),
