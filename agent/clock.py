@@ -13,16 +13,13 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from agent.runtime import proc
 from protos.shared.files import write_private
 
 log = logging.getLogger(__name__)
 DRIFT = 50e-6  # of a quartz, a second: how fast an old measurement loses worth
 ROUNDING_MS = 2  # two measurements' whole milliseconds
-SKEW_LIMIT_SECONDS = (
-    30.0  # of the wall clock: beyond it certificates and logs are in danger (the controller's limit, too)
-)
 JUMP_MS = 1000  # what is less is the measurement's inaccuracy, not a clock that was set
-BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +43,7 @@ class NodeClock:
         boot_id: str | None = None,
     ) -> None:
         self._path, self.boottime_ns, self._wall_ns = path, boottime_ns, wall_ns
-        self.boot_id = boot_id if boot_id is not None else BOOT_ID.read_text().strip()
+        self.boot_id = boot_id if boot_id is not None else proc.boot_id()
         self._anchor = self._saved()
 
     @property

@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from agent.runtime import proc
+
 log = logging.getLogger(__name__)
 
 
@@ -73,11 +75,8 @@ def line_of(message: Mapping[str, Any]) -> bytes:
 
 def start_of(pid: int) -> str:
     """When a process began, in clock ticks of this boot; "" where it does not run (a zombie has ended)."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except (OSError, ValueError):
-        return ""
-    return "" if fields[0] in ("Z", "X") else fields[19]
+    found = proc.stat(pid)
+    return str(found.ticks) if found is not None and found.alive else ""
 
 
 def read_saved(path: Path) -> dict[str, Any] | None:

@@ -97,17 +97,9 @@ class Told(ABC):
             self._settings = new
             self._flush_soon()
 
-    def set_clock(
-        self, controller_ms: Millis | Mapping[str, Any] | None, boottime_ms: Millis | None = None, boot_id: str = ""
-    ) -> None:
-        """Node time as it was measured: controller time when CLOCK_BOOTTIME stood at `boottime_ms` (both ms), or the
-        same as one mapping (NodeClock.anchor()); None: not measured, the wall clock counts."""
-        if controller_ms is None or isinstance(controller_ms, Mapping):
-            clock = None if controller_ms is None else dict(controller_ms)
-        else:
-            clock = {"controller_ms": controller_ms, "boottime_ms": boottime_ms}
-            if boot_id:
-                clock["boot_id"] = boot_id
+    def set_clock(self, anchor: Mapping[str, Any] | None) -> None:
+        """Node time as it was measured (NodeClock.anchor()); None: not measured, the wall clock counts."""
+        clock = None if anchor is None else dict(anchor)
         self._clock_known = True
         if clock == self._clock:
             return

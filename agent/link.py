@@ -68,10 +68,10 @@ class Link:
         self._turn, self._hint = 0, ""  # which of several controllers is dialled next; where one said the leader is
         self._call: Any = None  # of the newest stream, while it is there
         self._bridge: asyncio.Task[None] | None = None  # a second stream, made with a renewed certificate
-        self.on_clock: Callable[[int], None] = lambda _moved: (
-            None
-        )  # node time has been measured anew, and moved by so many ms
-        self.on_away: Callable[[], None] = lambda: None  # the controller is not reached any more
+        # Told whoever wants to know: node time has been measured anew, and moved by so many ms; the controller is not
+        # reached any more.
+        self.on_clock: Callable[[int], None] = lambda _moved: None
+        self.on_away: Callable[[], None] = lambda: None
         self._commands: set[asyncio.Task[None]] = set()
 
     @property

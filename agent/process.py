@@ -17,7 +17,7 @@ from typing import Any
 from agent import control
 from agent.ahead import ReadAhead
 from agent.channels import ChannelTask
-from agent.clock import JUMP_MS, SKEW_LIMIT_SECONDS, NodeClock
+from agent.clock import JUMP_MS, NodeClock
 from agent.core.alive import Limits
 from agent.figures import Figures
 from agent.gateways import Gateways
@@ -33,6 +33,7 @@ from agent.settings import AgentSettings, NodeFile
 from agent.spool import Spool
 from agent.state import State
 from protos import fleet_pb2
+from protos.shared import clocks
 from protos.shared.files import write_private
 from protos.shared.systemd import feed_watchdog, notify
 
@@ -185,7 +186,7 @@ class Agent:
             "trouble": self.link.trouble,
             "clock_measured": self.clock.measured,
             "clock_skew_seconds": self.clock.skew_seconds(),
-            "clock_skew_limit_seconds": SKEW_LIMIT_SECONDS,
+            "clock_skew_limit_seconds": clocks.LIMIT_SECONDS,
             "plan": {"epoch": held.epoch, "generation": held.generation} if held else None,
             "unsent": len(self.spool),
             "channels": [task.status() for task in self.channels.values()],
@@ -213,10 +214,10 @@ class Agent:
 
     def _say_clock(self, skew: float | None) -> None:
         """Once when this machine's clock leaves the limit, once when it is back."""
-        wrong = skew is not None and abs(skew) > SKEW_LIMIT_SECONDS
+        wrong = clocks.wrong(skew)
         if wrong != self._clock_wrong:
             say, what = (log.error, "is wrong") if wrong else (log.info, "is right again")
-            say("this machine's clock %s off_by_seconds=%.1f limit_seconds=%g", what, skew or 0.0, SKEW_LIMIT_SECONDS)
+            say("this machine's clock %s off_by_seconds=%.1f limit_seconds=%g", what, skew or 0.0, clocks.LIMIT_SECONDS)
         self._clock_wrong = wrong
 
     async def _stop_engines(self) -> dict[str, Any]:

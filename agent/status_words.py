@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from protos.shared import clocks
+
 LEAST_FREE_BYTES = 1_000_000_000
 NOTED_DAYS = 7
-SKEW_SHOWN_SECONDS = 2.0
 
 
 def text(said: Mapping[str, Any]) -> str:
@@ -37,7 +38,7 @@ def certificate(until: str, now: datetime) -> list[str]:
 def clock(said: Mapping[str, Any]) -> list[str]:
     """Notes on this machine's clock, from the running agent's status."""
     skew, limit = said.get("clock_skew_seconds"), said.get("clock_skew_limit_seconds")
-    if not said.get("running") or skew is None or limit is None or abs(skew) < SKEW_SHOWN_SECONDS:
+    if not said.get("running") or skew is None or limit is None or not clocks.shown(skew):
         return []
     way = "fast" if skew > 0 else "slow"
     if abs(skew) <= limit:

@@ -15,7 +15,7 @@ from prometheus_client.registry import Collector
 from sqlalchemy import func, select
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError, TimeoutError
 
-from controller import clocks, requests_seen
+from controller import requests_seen
 from controller.api import auth
 from controller.context import Context, Counted
 from controller.errors import Forbidden
@@ -25,6 +25,7 @@ from controller.rights import may
 from controller.store import migrate, outbox
 from controller.store.session import answers_not
 from controller.store.tables import Channel, Leader, Node, Reservation
+from protos.shared import clocks
 
 STEP_SECONDS = 2.0
 LEAST_FREE_BYTES = 1_000_000_000

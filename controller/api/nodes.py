@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import Field
 
-from controller import clocks, shapes
+from controller import shapes
 from controller.api.route import Body, Call, Page, Query, Route, cursor, listed, place
 from controller.booking import draining
 from controller.errors import Invalid, NotFound, Unavailable
@@ -19,6 +19,7 @@ from controller.store import audit, channels, nodes, users
 from controller.store.session import Write
 from controller.store.tables import Node
 from controller.times import Instant, text_of
+from protos.shared import clocks
 
 
 class NewNode(Body):

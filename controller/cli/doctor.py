@@ -10,12 +10,12 @@ from typing import Any
 
 import click
 
-from controller import clocks
 from controller.cli import doctor_here, sentence, times
 from controller.cli.app import App
 from controller.cli.doctor_here import Check
 from controller.cli.options import command
 from controller.cli.server import in_force
+from protos.shared import clocks
 
 NODE_CERTIFICATE_DAYS = 7  # renewed at two thirds of its life, long before
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import click
 
-from controller import clocks
 from controller.cli import times
 from controller.cli.app import App
 from controller.cli.client import path_of
 from controller.cli.complete import NODE
 from controller.cli.options import Group, command
+from protos.shared import clocks
 
 
 @click.command()

@@ -12,7 +12,6 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from controller import clocks
 from controller.console import show
 from controller.console import state as state_of
 from controller.console.facts import ChannelFacts, Fleet, Held, NodeFacts
@@ -23,6 +22,7 @@ from controller.scheduling.targets import decide
 from controller.scheduling.types import Decision
 from controller.store import channels, reservations, users
 from controller.store.tables import Channel, Node, Reservation
+from protos.shared import clocks
 
 DAY_MS = 86_400_000
 AHEAD_MS = 400 * DAY_MS

@@ -10,11 +10,11 @@ from flask.typing import ResponseReturnValue
 from flask_babel import get_locale
 from flask_babel import gettext as _
 
-from controller import clocks
 from controller.console import assets, calls, language, live, nav, overview_parts, shell, show, spoken
 from controller.console.signed_in import actor_of, person
 from controller.context import Context
 from controller.words import CATEGORIES, STATUSES
+from protos.shared import clocks
 
 
 def register(app: Flask, ctx: Context) -> None:

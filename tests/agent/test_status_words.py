@@ -8,8 +8,6 @@ from typing import Any
 import pytest
 
 from agent import status_words as words
-from agent.clock import SKEW_LIMIT_SECONDS
-from controller import clocks
 
 ENROLLED = {"fleet_address": "c1:8701", "certificate_until": "2027-03-01T00:00:00Z"}
 WELL: dict[str, Any] = {
@@ -121,7 +119,3 @@ def test_the_clock(skew: float | None, note: str) -> None:
     found = words.clock({**WELL, "clock_skew_seconds": skew})
     assert [f[: len(note)] for f in found] == ([note] if note else [])
     assert words.clock({**WELL, "clock_skew_seconds": skew, "running": False}) == []
-
-
-def test_node_and_controller_mean_the_same_limit() -> None:
-    assert (words.SKEW_SHOWN_SECONDS, SKEW_LIMIT_SECONDS) == (clocks.SHOWN_SECONDS, clocks.LIMIT_SECONDS)

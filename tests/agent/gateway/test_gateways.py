@@ -96,7 +96,7 @@ def test_everything_is_told_on_connect_and_on_change_only() -> None:
     async def test(gateways: Gateways, folder: Path) -> None:
         gateways.publish("main", ENTRY)
         gateways.set_keys(KEYS)
-        gateways.set_clock(1000, 20)
+        gateways.set_clock({"controller_ms": 1000, "boottime_ms": 20})
         gateway = FakeGateway()
         await gateway.dial(folder)
         table = await gateway.hear("table")
