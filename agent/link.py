@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Protocol
@@ -33,10 +34,15 @@ STEADY_SECONDS = 5.0  # a stream that ended sooner counts as a failed attempt, s
 # What gRPC says where the stream ended in the very instant of a write of ours; the controller's own words are lost with it.
 _CLOSED_UNDER_A_WRITE = "Internal error from Core"
 CLOSED = "the controller closed the stream while it was written to: it is restarting, or the line broke"
+# How gRPC begins where no address of a controller answers; what follows is the system's own reason.
+_NO_WAY = re.compile(
+    r"^failed to connect to all addresses; last error: (\w+: ipv[46]:\S+: (Failed to connect to remote host: )?)?"
+)
 LEADER = "slotserve-leader"  # trailing metadata of a controller that does not lead: where the leader is
 OPTIONS = (
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.http2.ping_timeout_ms", 5_000),  # a ping of another kind may be under way, which has a minute otherwise
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.max_receive_message_length", 64 << 20),
@@ -231,7 +237,7 @@ def words(err: BaseException) -> str:
     if isinstance(err, grpc.aio.AioRpcError):
         if err.code() is grpc.StatusCode.INTERNAL and err.details() == _CLOSED_UNDER_A_WRITE:
             return CLOSED
-        return err.details() or err.code().name
+        return _NO_WAY.sub("cannot connect: ", err.details() or err.code().name)
     if isinstance(err, asyncio.InvalidStateError):
         return CLOSED
     if isinstance(err, TimeoutError):

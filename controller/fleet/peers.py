@@ -30,6 +30,7 @@ log = logging.getLogger(__name__)
 COALESCE_SECONDS = 0.25
 HEARTBEAT_SECONDS = 2.0  # of the leader: a follower that hears nothing for three of them looks for another
 AGAIN_SECONDS = 1.0
+NOBODY = "no controller leads"
 LOG_SECONDS = 5.0
 LOG_METHODS = ("read", "launches", "line_at", "find")  # of EngineLogs
 NODE = TypeAdapter(LiveNode)
@@ -139,11 +140,11 @@ class Follower:
     async def run(self) -> None:
         """Until cancelled: follows whoever leads."""
         self._loop = asyncio.get_running_loop()
-        said = ""
+        said = NOBODY  # at the start that is no news: this one may be about to lead
         try:
             while True:
                 address = self._lease.leader_address
-                why = "no controller leads" if not address else await self._follow(address)
+                why = await self._follow(address) if address else NOBODY
                 self._away()
                 if why != said:
                     log.warning("not following leader=%s why=%r; trying again", address or "-", why)

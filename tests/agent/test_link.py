@@ -136,6 +136,11 @@ def test_a_controller_that_was_away_is_found_again(controller: Controller) -> No
     asyncio.run(scene())
 
 
+NO_WAY = (
+    "failed to connect to all addresses; last error: UNKNOWN: ipv4:127.0.0.1:55721: Failed to connect to remote host: "
+)
+
+
 def _lost(code: grpc.StatusCode, details: str | None) -> grpc.aio.AioRpcError:
     return grpc.aio.AioRpcError(code, grpc.aio.Metadata(), grpc.aio.Metadata(), details)
 
@@ -147,6 +152,7 @@ def _lost(code: grpc.StatusCode, details: str | None) -> grpc.aio.AioRpcError:
         (_lost(grpc.StatusCode.INTERNAL, "Internal error from Core"), link.CLOSED),
         (_lost(grpc.StatusCode.INTERNAL, "the database is away"), "the database is away"),
         (_lost(grpc.StatusCode.UNAVAILABLE, None), "UNAVAILABLE"),
+        (_lost(grpc.StatusCode.UNAVAILABLE, f"{NO_WAY}Connection refused"), "cannot connect: Connection refused"),
         (asyncio.InvalidStateError("RPC already finished."), link.CLOSED),
         (TimeoutError(), "no answer within 10 s"),
         (ConnectionResetError(104, "Connection reset by peer"), "[Errno 104] Connection reset by peer"),
