@@ -14,7 +14,7 @@ from controller.api import bookings as api
 from controller.api import feeds as feeds_api
 from controller.booking.view import policy_for
 from controller.console import asking, language, live, overview, shell, trail
-from controller.console.facts import Booked
+from controller.console.facts import AnyBooking
 from controller.console.fleet_facts import fleet
 from controller.console.signed_in import actor_of, person
 from controller.console.viewer import Booking, Row, Viewer
@@ -43,7 +43,7 @@ class Longer:
 
 
 @dataclass(frozen=True, slots=True)
-class Past(Booked):
+class Past(AnyBooking):
     """A booking that is over."""
 
     reason: str

@@ -16,7 +16,7 @@ from controller.rights import Actor
 from controller.scheduling.plan import HOUR
 from controller.store import channel_states as history
 from controller.store import reservations, users
-from controller.store.tables import Channel, Node, Reservation, Usage
+from controller.store.tables import RAN, Channel, Node, Reservation, Usage
 
 RANGES = {"6h": 6, "24h": 24, "7d": 168}
 BUCKETS = 72
@@ -56,9 +56,7 @@ def read(
     end = (now // grain + 1) * grain
     start = end - RANGES[hours] * HOUR
     booked = [
-        r
-        for r in reservations.page(db, now, 500, start=start, end=end, channel_id=channel.id)
-        if r.status in ("approved", "finished", "ended_early")
+        r for r in reservations.page(db, now, 500, start=start, end=end, channel_id=channel.id) if r.status in RAN
     ]
     exclusive = {r.id for r in booked if r.kind == "exclusive"}
     changes = [

@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 from controller.console import state as state_of
 from controller.fleet.live import LiveChannel
 from controller.scheduling.types import ChannelInput, Decision
+from controller.store import reservations
 
 
 @dataclass(frozen=True, slots=True)
-class Booked:
+class AnyBooking:
     """What every page says of a booking: where, what for, its window and how it stands."""
 
     id: str
@@ -30,7 +31,7 @@ class Booked:
 
 
 @dataclass(frozen=True, slots=True)
-class Held(Booked):
+class Held(AnyBooking):
     """A pending or approved booking."""
 
     holder_id: str
@@ -41,6 +42,12 @@ class Held(Booked):
     loads_at: int | None
     series: bool
     maintenance: bool
+
+    def runs(self, now: int) -> bool:
+        return self.status == "approved" and self.start <= now < self.end
+
+    def status_at(self, now: int) -> str:
+        return reservations.status_of(self.status, self.end, now)
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,9 +25,9 @@ from controller.rights import Actor, HolderName, may
 from controller.scheduling.plan import HOUR, horizon_end, look_ahead
 from controller.scheduling.types import Decision, PlanStep
 from controller.store import reservations, users
-from controller.store.tables import NodeModel, Reservation
+from controller.store.tables import RAN, NodeModel, Reservation
 
-SHOWN = ("pending", "approved", "finished", "ended_early")
+SHOWN = ("pending", *RAN)
 MOST = 5000
 SINCE_MS = 600_000
 
@@ -178,9 +178,7 @@ class _Shaper:
 
     def _booking(self, b: Held) -> Item:
         now, said, mine = self._now, self._c.said, b.holder_id == self._actor.id
-        over = {"approved": "finished", "pending": "expired"}
-        status = over.get(b.status, b.status) if b.end <= now else b.status
-        running = b.status == "approved" and b.start <= now < b.end
+        status, running = b.status_at(now), b.runs(now)
         known = may(self._actor, "reservation.holder", HolderName(b.holder_id, self._show))
         who = _("You") if mine else (b.holder if known else "") or _("somebody")
         kind, icon = ("k-mine" if mine else "k-other"), ""

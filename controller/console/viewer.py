@@ -13,19 +13,19 @@ from markupsafe import Markup
 
 from controller.console import sentences, show
 from controller.console import state as state_of
-from controller.console.facts import Booked, ChannelFacts, Held, NodeFacts
+from controller.console.facts import AnyBooking, ChannelFacts, Held, NodeFacts
 from controller.context import Context
 from controller.fleet.live import LiveFailure
 from controller.rights import Actor, HolderName, may
 from controller.scheduling.types import Decision
 from controller.store import channels, reservations, users
-from controller.store.tables import Reservation
+from controller.store.tables import RAN, Reservation
 
 DAY_MS = 86_400_000
 
 
 @dataclass(frozen=True, slots=True)
-class Booking(Booked):
+class Booking(AnyBooking):
     """A booking for a page. `holder` is empty for who may not know it; `may_change` = the buttons are there."""
 
     running: bool
@@ -161,12 +161,8 @@ class Viewer:
 
     def booking(self, b: Held) -> Booking:
         held = _Holder(b.holder_id, b.participants)
-        running = b.status == "approved" and b.start <= self._now < b.end
-        status = (
-            {"approved": "finished", "pending": "expired"}.get(b.status, b.status) if b.end <= self._now else b.status
-        )
         return Booking(
-            b.id, b.channel, b.kind, b.model, b.preset, b.start, b.end, status, running,
+            b.id, b.channel, b.kind, b.model, b.preset, b.start, b.end, b.status_at(self._now), b.runs(self._now),
             b.holder if self._may_know(b.holder_id) else "", b.holder_id == self._actor.id, b.version,
             bool(may(self._actor, "reservation.change", held)), bool(may(self._actor, "channel.log", held)),
             b.base_url, b.loads_at, self._actor.id in b.participants, b.series, b.maintenance,
@@ -222,9 +218,7 @@ class Viewer:
         start, end = (round(d.timestamp() * 1000) for d in (day, day + timedelta(days=1)))
         with self._ctx.store.read() as db:
             rows = [
-                r
-                for r in reservations.page(db, self._now, 5000, start=start, end=end)
-                if r.status in ("pending", "approved", "finished", "ended_early")
+                r for r in reservations.page(db, self._now, 5000, start=start, end=end) if r.status in ("pending", *RAN)
             ]
             count = len(rows)
             if count > most:

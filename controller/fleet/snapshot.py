@@ -18,7 +18,7 @@ from controller.scheduling.types import ChannelInput, Millis, Override, Reservat
 from controller.settings import Settings
 from controller.store import tables
 from controller.store.launches import Catalogue, Launch, disk_read_mbps, read_catalogue
-from controller.store.tables import Channel, Node, User, holding
+from controller.store.tables import RAN, Channel, Node, User, holding
 
 
 @dataclass(slots=True)
@@ -279,7 +279,7 @@ def _last_begun(session: Session, mine: Any, now: Millis) -> dict[str, Millis]:
             start <= now,
             start < r.ends_at,
             or_(
-                r.status.in_(("approved", "finished", "ended_early")),
+                r.status.in_(RAN),
                 and_(r.status == "cancelled", r.approved_at.is_not(None), r.ended_at > start),
             ),
         )

@@ -8,9 +8,7 @@ from sqlalchemy import case, func, select
 from sqlalchemy.orm import Session
 
 from controller.spans import Booked
-from controller.store.tables import Reservation
-
-RAN = ("approved", "finished", "ended_early")
+from controller.store.tables import RAN, Reservation
 
 
 def held(

@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 from controller.errors import Conflict
 from controller.said import say
 from controller.store.guard import changed
-from controller.store.tables import HOLDING, Reservation, holding
+from controller.store.tables import HOLDING, RAN, Reservation, holding
 
 STATUSES = ("pending", "approved", "rejected", "expired", "cancelled", "ended_early", "finished")
 
@@ -70,9 +70,12 @@ def is_running(row: Reservation, now: int) -> bool:
 
 def status_at(row: Reservation, now: int) -> str:
     """The status as it is at `now`, also in the moment before the planner has written down that the window is over."""
-    if row.ends_at <= now:
-        return {"approved": "finished", "pending": "expired"}.get(row.status, row.status)
-    return row.status
+    return status_of(row.status, row.ends_at, now)
+
+
+def status_of(written: str, end: int, now: int) -> str:
+    """The same of a booking that is `written` so and ends then."""
+    return {"approved": "finished", "pending": "expired"}.get(written, written) if end <= now else written
 
 
 def holding_in(
@@ -166,7 +169,7 @@ def of_people(
     end = func.coalesce(row.ended_at, row.ends_at)
     query = select(row.id, row.channel_id, row.holder_id, row.starts_at, end, row.status).where(
         row.holder_id.in_(list(user_ids)),
-        row.status.in_((*HOLDING, "finished", "ended_early")),
+        row.status.in_(("pending", *RAN)),
         row.ends_at > since,
         row.maintenance.is_(False),
         row.id != (besides or ""),

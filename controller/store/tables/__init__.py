@@ -5,7 +5,7 @@ reservations is the database's own: triggers on SQLite, an exclusion constraint 
 """
 
 from controller.store.tables.base import Base, new_id, sorted_text
-from controller.store.tables.bookings import HOLDING, Preset, Reservation, Series, SlotWatch, holding
+from controller.store.tables.bookings import HOLDING, RAN, Preset, Reservation, Series, SlotWatch, holding
 from controller.store.tables.fleet import Channel, Command, JoinToken, Node, NodeModel
 from controller.store.tables.history import Audit, ChannelDay, ChannelState, Load, StateDay, Usage, UsageDay
 from controller.store.tables.leading import Leader, Revision
@@ -14,6 +14,7 @@ from controller.store.tables.people import ApiKey, SecretLink, User, WebSession
 
 __all__ = [
     "HOLDING",
+    "RAN",
     "ApiKey",
     "Audit",
     "Base",

@@ -24,6 +24,7 @@ from sqlalchemy.orm import InstrumentedAttribute, Mapped, mapped_column
 from controller.store.tables.base import Base, new_id, sorted_text
 
 HOLDING = ("pending", "approved")
+RAN = ("approved", "finished", "ended_early")  # or runs, or will
 
 
 class Preset(Base):
