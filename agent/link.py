@@ -42,7 +42,7 @@ LEADER = "slotserve-leader"  # trailing metadata of a controller that does not l
 OPTIONS = (
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 5_000),
-    ("grpc.http2.ping_timeout_ms", 5_000),  # a ping of another kind may be under way, which has a minute otherwise
+    ("grpc.http2.ping_timeout_ms", 15_000),  # while a ping of another kind is under way; a minute if nothing is said
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.max_receive_message_length", 64 << 20),
