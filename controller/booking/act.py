@@ -52,8 +52,7 @@ def create(
         row = new_row(session, actor, now, place, booking, status, holder, extras)
         reservations.insert(session, row)
         steps.done(session, row, actor, now, "create", None, extras.reason)
-        text = f"{actor.name} has booked {place.full_name} for you."
-        inbox.acted_for(session, row, actor.id, "booked", text, now)
+        inbox.acted_for(session, row, actor.id, "booked", "", now)
         if status == "pending":
             together.requested(session, [row], now)
     return row, view
@@ -121,7 +120,7 @@ def edit(
         if holder is not None:
             values["holder_id"] = holder.id
         if values:
-            steps.write(session, place, row, values, actor, now, "edit", reason)
+            steps.write(session, row, values, actor, now, "edit", reason)
             session.touch(place.channel.id)
             if values.get("status") == "pending":
                 together.requested(session, [row], now)
@@ -155,7 +154,7 @@ def end(ctx: Context, actor: Actor, now: int, reservation_id: str, reason: str) 
     with ctx.store.write() as session:
         row = steps.changeable(session, actor, reservation_id, now, reason)
         values = steps.ended(row, actor, now)
-        steps.write(session, refusals.place_of(session, row), row, values, actor, now, values["status"], reason)
+        steps.write(session, row, values, actor, now, values["status"], reason)
     return row
 
 
@@ -177,13 +176,12 @@ def decide(ctx: Context, actor: Actor, now: int, reservation_id: str, approve: b
                 say("the booking is %(status)s; only a pending one can be decided", status=said),
                 details={"status": status},
             )
-        place = refusals.place_of(session, row)
         if approve:
-            _approvable(ctx, session, place, row, actor, now)
+            _approvable(ctx, session, refusals.place_of(session, row), row, actor, now)
             values = {"status": "approved", "approved_at": now, "decided_by": actor.id}
         else:
             values = {"status": "rejected", "ended_at": now, "decided_by": actor.id}
-        steps.write(session, place, row, values, actor, now, str(values["status"]), reason)
+        steps.write(session, row, values, actor, now, str(values["status"]), reason)
     return row
 
 

@@ -49,6 +49,6 @@ def make_way(session: Write, actor: Actor, now: int, place: Place, booking: Book
         act = str(values["status"])
         if fate(row, booking, now) == "shortened":
             values, act = {"ends_at": booking.start}, "shortened"
-        steps.write(session, place, row, values, actor, now, act, reason)
+        steps.write(session, row, values, actor, now, act, reason)
         changed.append(row.id)
     return changed

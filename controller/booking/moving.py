@@ -72,7 +72,7 @@ def _begin_elsewhere(
         steps.lock(session, ctx.settings, place, holder)
         before, booking = refusals.record(row), offers.rest(row, now)
         said = f"moved to {place.full_name}{': ' + reason if reason else ''}"
-        steps.write(session, old, row, steps.ended(row, actor, now), actor, now, "ended_early", said, tell=False)
+        steps.write(session, row, steps.ended(row, actor, now), actor, now, "ended_early", said, tell=False)
         view = look(session, ctx.settings, place, booking, now, holder)
         found = offers.against(problems(booking, None, actor.role, view.policy, view.facts, now), True)
         status = standing(booking, found, actor.role, view.policy)
@@ -88,6 +88,5 @@ def _begin_elsewhere(
         steps.done(
             session, fresh, actor, now, "create", None, f"moved from {old.full_name if old else 'a lost channel'}"
         )
-        text = f"{actor.name} has moved your booking to {place.full_name}{': ' + reason if reason else '.'}"
-        inbox.acted_for(session, fresh, actor.id, "changed", text, now, before)
+        inbox.acted_for(session, fresh, actor.id, "changed", reason, now, before)
     return fresh

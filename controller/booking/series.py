@@ -135,8 +135,7 @@ def end(ctx: Context, actor: Actor, now: int, reservation_id: str, scope: Scope,
         for each in rows:
             steps.owned(actor, each, reason)
             values = steps.ended(each, actor, now)
-            place = refusals.place_of(session, each)
-            steps.write(session, place, each, values, actor, now, values["status"], reason, tell=False)
+            steps.write(session, each, values, actor, now, values["status"], reason, tell=False)
         together.ended(session, rows, actor.id, now, reason)
     return rows
 

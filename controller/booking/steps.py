@@ -129,19 +129,8 @@ def ended(row: Reservation, actor: Actor, now: int) -> dict[str, Any]:
     return {"status": status, "ended_at": now, "decided_by": actor.id, "committed": False}
 
 
-_WORDS = {
-    "ended_early": "ended",
-    "cancelled": "cancelled",
-    "approved": "approved",
-    "rejected": "rejected",
-    "shortened": "shortened",
-}
-_KINDS = {"edit": "changed", "ended_early": "ended", "shortened": "changed"}
-
-
 def write(
     session: Write,
-    place: Place | None,
     row: Reservation,
     values: dict[str, Any],
     actor: Actor,
@@ -160,12 +149,9 @@ def write(
     done(session, row, actor, now, act, before, reason)
     if not tell:
         return
-    name = place.full_name if place else "a channel that is gone"
-    text = f"{actor.name} has {_WORDS.get(act, 'changed')} your booking on {name}{': ' + reason if reason else '.'}"
-    inbox.acted_for(session, row, actor.id, _KINDS.get(act, act), text, now, before)
+    inbox.acted_for(session, row, actor.id, act, reason, now, before)
     if row.holder_id != old_holder:
-        text = f"{actor.name} has given your booking on {name} to somebody else{': ' + reason if reason else '.'}"
-        inbox.given(session, row, old_holder, actor.id, text, now)
+        inbox.given(session, row, old_holder, actor.id, reason, now)
 
 
 def done(

@@ -56,7 +56,7 @@ def uncancel(ctx: Context, actor: Actor, now: int, reservation_id: str, reason: 
             "problem": "",
             "pinned": None,
         }
-        steps.write(session, place, row, values, actor, now, "uncancel", reason, tell=False, of=("cancelled",))
+        steps.write(session, row, values, actor, now, "uncancel", reason, tell=False, of=("cancelled",))
         inbox.stands_again(session, row, actor.id, reason, now)
         if status == "pending":
             together.requested(session, [row], now)

@@ -19,7 +19,7 @@ from controller.store.tables import Channel, Reservation
 FOR_EVER = 1 << 62
 LEFT_BEHIND_MS = 6 * 3_600_000  # so long after its end a bare card's processes are taken to be its holder's
 # The act of somebody else -> the kind under which the holder is told.
-KINDS = {"create": "booked", "edit": "changed", "ended_early": "ended"}
+KINDS = {"edit": "changed", "ended_early": "ended", "shortened": "changed"}
 
 
 class NodeEvent(Protocol):
@@ -92,22 +92,22 @@ def acted_for(
     session: Session,
     row: Reservation,
     actor_id: str,
-    kind: str,
-    text: str,
+    act: str,
+    reason: str,
     now: int,
     before: Mapping[str, Any] | None = None,
 ) -> list[str]:
     """Somebody did something to a booking: its holder is told what, by whom and why, and whoever shares it, where they
     have not done it themselves.
 
-    `kind` is the act or the kind of notice; `text` says the same as one sentence and ends with the reason where there is
-    one; `before` is the booking as it was (refusals.record), so that a change can say what has changed."""
+    `act` is the act or the kind of notice; `before` is the booking as it was (refusals.record), so that a change can say
+    what has changed."""
     if row.holder_id == actor_id and not row.participants and not (before or {}).get("participants"):
         return []
-    kind = KINDS.get(kind, kind)
+    kind = KINDS.get(act, act)
     facts = booking_facts(session, row) | {
         "by": users.names(session, [actor_id]).get(actor_id),
-        "reason": _reason(row, text),
+        "reason": reason,
         "pending": row.status == "pending",
         "before": _changed(session, before, row) if before else {},
     }
@@ -147,14 +147,14 @@ def tell_booking(session: Session, event: Event, row: Reservation, *, shared: bo
     return told + tell(session, for_participants(event), [i for i in row.participants if i != row.holder_id])
 
 
-def given(session: Session, row: Reservation, old_holder: str, actor_id: str, text: str, now: int) -> list[str]:
-    """A booking has another holder now: the one who had it is told. `text` as in acted_for."""
+def given(session: Session, row: Reservation, old_holder: str, actor_id: str, reason: str, now: int) -> list[str]:
+    """A booking has another holder now: the one who had it is told."""
     if old_holder == actor_id:
         return []
     facts = booking_facts(session, row) | {
         "message": "given",
         "by": users.names(session, [actor_id]).get(actor_id),
-        "reason": _reason(row, text),
+        "reason": reason,
     }
     return tell(session, Event(f"given:{row.id}:{row.version}", "changed", row.id, now, facts), [old_holder])
 
@@ -205,11 +205,6 @@ def offered(others: list[dict[str, Any]] | None) -> dict[str, Any]:
 def where(session: Session, row: Reservation) -> str:
     """`node/channel` of a booking."""
     return channels.full_names(session, {row.channel_id}).get(row.channel_id, "a channel that is gone")
-
-
-def _reason(row: Reservation, text: str) -> str:
-    """Why, as the actor wrote it: what the booking keeps, where this act wrote it."""
-    return row.reason if row.reason and row.reason in text else ""
 
 
 def _changed(session: Session, before: Mapping[str, Any], row: Reservation) -> dict[str, Any]:

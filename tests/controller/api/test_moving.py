@@ -104,6 +104,7 @@ def test_an_administrator_says_why_and_the_holder_is_told(lost: World) -> None:
         told = session.scalars(query).one()
     assert told.user_id == w.ids["maya"]
     assert (told.facts["before"]["channel"], told.facts["channel"]) == ("n1/a", "n2/c")
+    assert told.facts["reason"] == "the power is gone"
 
 
 def test_refusals_are_in_words_and_change_nothing(lost: World) -> None:
