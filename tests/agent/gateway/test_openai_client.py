@@ -105,7 +105,7 @@ async def abort_frees_the_slot(rig: Rig, path: Path) -> None:
 
 def test_real_llama_server(llama_server: Any, small_model: Path) -> None:
     async def test(rig: Rig) -> None:
-        with engine(llama_server.command, small_model, rig.folder, llama_server.env) as path:
+        with engine([*llama_server.command, "--threads", "1"], small_model, rig.folder, llama_server.env) as path:
             await use_everything(rig, path)
             await abort_frees_the_slot(rig, path)
 
