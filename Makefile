@@ -1,7 +1,8 @@
 # `make demo` is the first command, `make test` the second; README.md tells the rest.
 SHELL := /bin/bash
 PY := .venv/bin/python
-export PYTHONDONTWRITEBYTECODE ?= 1
+# Our programs start hundreds of times in the suite: what was compiled once is kept, whatever the environment says.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: test-api test-chaos help setup demo test test-fast test-hosts test-hosts-more engine-parsers test-arguments test-vllm fuzz lint bench bench-scheduling bench-gateway bench-fleet bench-booking bench-console bench-thousand bench-usage test-postgresql protos clean
 
