@@ -74,6 +74,7 @@ ANSWERS: dict[tuple[str, str], Any] = {
     ("POST", "/reservations/<id>/approve"): b.BookingWhole,
     ("POST", "/reservations/<id>/reject"): b.BookingWhole,
     ("POST", "/reservations/<id>/cancel"): b.BookingEnded,
+    ("POST", "/reservations/<id>/uncancel"): b.BookingWhole,
     ("POST", "/reservations/<id>/end"): b.BookingEnded,
     ("POST", "/reservations/<id>/extend"): b.BookingWhole,
     ("POST", "/reservations/<id>/move"): b.BookingMoved,
