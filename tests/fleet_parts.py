@@ -12,6 +12,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from sqlalchemy import func, select
+
 from agent.clock import NodeClock
 from agent.enrolment import enrol
 from agent.link import Link
@@ -152,6 +154,24 @@ class Controller:
 def join_string(address: str, node: str, token: str, ca: str) -> str:
     data = json.dumps({"address": address, "node": node, "token": token, "ca": ca})
     return base64.urlsafe_b64encode(data.encode()).decode().rstrip("=")
+
+
+def count(controller: Controller, table: type) -> int:
+    """How many rows the controller's table has."""
+    with controller.store.read() as session:
+        return session.scalar(select(func.count()).select_from(table)) or 0
+
+
+def first(controller: Controller, table: type) -> Any:
+    """The one row of the controller's table."""
+    with controller.store.read() as session:
+        return session.scalars(select(table)).one()
+
+
+def change(controller: Controller, *rows: object) -> None:
+    """Adds rows to the controller's database."""
+    with controller.store.write() as session:
+        session.add_all(rows)
 
 
 class FakeNode:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
-from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -17,13 +16,6 @@ from agent.runtime.logs import LaunchLog, LogFolder
 from tests.agent.runtime import runtimes
 from tests.fleet_parts import Controller, FakeNode, linked, plan_bytes, step
 from tests.parts import until
-
-
-@pytest.fixture
-def controller(tmp_path: Path) -> Iterator[Controller]:
-    controller = Controller(tmp_path / "c")
-    yield controller
-    controller.close()
 
 
 def begin(folder: LogFolder, launch_id: str, at: int, preset: str | None = None) -> None:
