@@ -52,9 +52,7 @@ def assemble(settings: Settings, store: Store, hosts: list[str], dialled: Callab
         settings.lease_seconds,
         fleet_address,
         wall_ms,
-        unfit=lambda: shared_secrets.differing(
-            store, settings
-        ),  # nodes would not know it, or be told to trust the old CA
+        unfit=lambda: shared_secrets.differing(store, settings),  # nodes would not know it, or trust the old CA
     )
     follower = None if store.sqlite else Follower(store, live, lease, ca, wall_ms)
     logs = PeerLogs(log_store, lease, follower) if follower else log_store

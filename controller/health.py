@@ -103,15 +103,10 @@ def warnings(ctx: Context) -> list[str]:
             "controller's start; bookings follow the new time: see that NTP runs"
         )
     nodes = ctx.live.snapshot().values()
-    for count, what in (
-        (
-            sum(n.online and clocks.wrong(n.clock_skew_seconds) for n in nodes),
-            f"clocks differ by more than {clocks.LIMIT_SECONDS:g} s from this one's",
-        ),
-        (sum(n.online and bool(n.refusal) for n in nodes), "refuse their plan"),
-    ):
-        if count:
-            said.append(f"{count} of the nodes' {what}" if what.startswith("clocks") else f"{count} nodes {what}")
+    if wrong := sum(n.online and clocks.wrong(n.clock_skew_seconds) for n in nodes):
+        said.append(f"{wrong} of the nodes' clocks differ by more than {clocks.LIMIT_SECONDS:g} s from this one's")
+    if refusing := sum(n.online and bool(n.refusal) for n in nodes):
+        said.append(f"{refusing} nodes refuse their plan")
     with contextlib.suppress(OSError):
         free = shutil.disk_usage(ctx.settings.state_dir).free
         if free < LEAST_FREE_BYTES:

@@ -1,8 +1,7 @@
-"""The web application: REST, health, metrics, and the console where it is installed. Served by waitress threads."""
+"""The web application: REST, health, metrics and the console. Served by waitress threads."""
 
 from __future__ import annotations
 
-import importlib.util
 import secrets
 from datetime import timedelta
 from pathlib import Path
@@ -11,7 +10,7 @@ from flask import Flask, request
 from flask.sessions import SecureCookieSessionInterface
 from flask_wtf.csrf import CSRFProtect
 
-from controller import api, errors, health, key_files
+from controller import api, console, errors, health, key_files
 from controller.context import Context
 
 MAX_BODY = 1 << 20
@@ -42,10 +41,7 @@ def create_app(ctx: Context) -> Flask:
     CSRFProtect().init_app(app)
     errors.register(app)
     api.register(app, ctx)
-    if importlib.util.find_spec("controller.console") is not None:
-        console = importlib.import_module("controller.console")
-        if hasattr(console, "register"):
-            console.register(app, ctx)
+    console.register(app, ctx)
     return app
 
 

@@ -61,11 +61,6 @@ class Planner:
 
     # --- from any thread --------------------------------------------------------------------------------------------
 
-    def start(self) -> None:
-        """Takes a new epoch and begins to listen for changes; once, before `run`."""
-        self.listen()
-        self.begin(planner_store.next_epoch(self._store, self._clock()))
-
     def listen(self) -> None:
         """Hears of changes from now on; once."""
         self._store.on_commit(self._wakes.committed)

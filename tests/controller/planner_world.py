@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy import event, select, update
 
+from controller.fleet import planner_store
 from controller.fleet.live import Live, LiveChannel
 from controller.fleet.planner import Planner
 from controller.settings import Settings
@@ -36,9 +38,11 @@ class World:
         self.add_node("n1", "main")
         self.planner = self.new_planner()
 
-    def new_planner(self) -> Planner:
-        planner = Planner(self.store, self.live, self.settings, lambda: self.now, self.pushed.append)
-        planner.start()
+    def new_planner(self, push: Callable[[str], None] | None = None) -> Planner:
+        """One that leads, in a term of its own."""
+        planner = Planner(self.store, self.live, self.settings, lambda: self.now, push or self.pushed.append)
+        planner.listen()
+        planner.begin(planner_store.next_epoch(self.store, self.now))
         return planner
 
     def add_node(self, name: str, *channels: str, **own_settings: float) -> None:

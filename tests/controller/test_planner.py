@@ -10,7 +10,6 @@ from sqlalchemy import text
 
 from controller.fleet import planner_store
 from controller.fleet.live import LiveChannel, LiveFailure
-from controller.fleet.planner import Planner
 from controller.store.tables import Channel, Node, Preset, Reservation
 from tests.controller.planner_world import START, World
 from tests.parts import BOTH
@@ -311,8 +310,7 @@ def test_a_booking_does_not_wait_for_a_long_round(world, monkeypatch) -> None:
             world.book("r1", 0, 600, channel_id="n5/main")
 
     monkeypatch.setattr("controller.fleet.planner.BATCH_NODES", 1)
-    planner = Planner(world.store, world.live, world.settings, lambda: world.now, push)
-    planner.start()
+    planner = world.new_planner(push)
     asyncio.run(planner.step())
     assert pushed[:3] == ["n1", "n5", "n2"]
     assert sorted(pushed) == ["n1", "n2", "n3", "n4", "n5", "n6"], "nobody is passed over, nobody told twice the same"
@@ -332,8 +330,7 @@ def test_what_is_urgent_is_not_forgotten_where_it_fails(world, monkeypatch) -> N
     def away(_ids: object) -> set[str]:
         raise RuntimeError("away for a moment")
 
-    planner = Planner(world.store, world.live, world.settings, lambda: world.now, push)
-    planner.start()
+    planner = world.new_planner(push)
     asyncio.run(planner.step())
     kept = planner._nodes_of
     world.book("r1", 0, 600, channel_id="n1/main")
