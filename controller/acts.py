@@ -3,13 +3,15 @@ console (which translates ACTIONS)."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from controller.store import channels
+from controller.store import channels, users
 from controller.store.tables import Audit, Preset, Reservation, SecretLink, User
+from controller.times import parse, text_of
 from controller.words import N_
 
 ACTIONS: dict[str, str] = {
@@ -112,6 +114,40 @@ def changes(before: dict[str, Any] | None, after: dict[str, Any] | None) -> list
     old, new = _flat(before or {}), _flat(after or {})
     names = list(dict.fromkeys([*old, *new]))
     return [(n, old.get(n, ""), new.get(n, "")) for n in names if old.get(n, "") != new.get(n, "")][:40]
+
+
+class Values:
+    """What stands before and after a change, as people read it: names for ids, `clock`'s words for instants."""
+
+    def __init__(self, session: Session, rows: Sequence[Audit], clock: Callable[[int], str | None] = text_of) -> None:
+        told = [t for row in rows for t in (row.before, row.after) if t]
+        self._clock = clock
+        self._channels = channels.full_names(session, {t["channel_id"] for t in told if t.get("channel_id")})
+        ids = {t["holder_id"] for t in told if t.get("holder_id")} | {
+            p for t in told for p in t.get("participants") or ()
+        }
+        self._people = users.names(session, ids)
+
+    def said(self, what: str, value: str) -> str:
+        name = what.rpartition(".")[2]
+        if name == "channel_id":
+            return self._channels.get(value, value)
+        if name in ("holder_id", "participants"):
+            return ", ".join(self._people.get(each, each) for each in value.split(", "))
+        at = _instant(name, value)
+        return value if at is None else self._clock(at) or value
+
+
+def _instant(name: str, value: str) -> int | None:
+    """Of a time: milliseconds in the fields of a booking, RFC 3339 elsewhere."""
+    if name.endswith("_at") and value.isdigit():
+        return int(value)
+    if not name.endswith(("_at", "until")):
+        return None
+    try:
+        return parse(value)
+    except ValueError:
+        return None
 
 
 def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, str]:

@@ -47,14 +47,17 @@ def list_audit(call: Call) -> dict[str, Any]:
         )
         names = users.names(session, {r.actor_id for r in rows})
         called = acts.subjects(session, rows)
+        values = acts.Values(session, rows)
 
     def shape(row: Any) -> dict[str, Any]:
         subject = called.get(row.id, (row.subject, ""))[0]
-        changes = acts.changes(row.before, row.after)
         return {
             **shapes.audit(row, names),
             "subject_name": subject,
-            "changes": [{"field": f, "before": b or None, "after": a or None} for f, b, a in changes],
+            "changes": [
+                {"field": what, "before": values.said(what, old) or None, "after": values.said(what, new) or None}
+                for what, old, new in acts.changes(row.before, row.after)
+            ],
             "text": acts.sentence(row, names.get(row.actor_id or "", ""), subject),
         }
 

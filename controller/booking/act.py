@@ -108,7 +108,8 @@ def edit(
         booking = wished(old, changes)
     with steps.refusing(ctx, actor, now, channel, [booking], reservation_id) as session:
         row = steps.changeable(session, actor, reservation_id, now, reason, version)
-        booking, place = wished(row, changes), steps.place_named(session, channel)
+        own = None if "channel" in changes else refusals.place_of(session, row)  # gone or not
+        booking, place = wished(row, changes), own or steps.place_named(session, channel)
         holder = None if extras.holder is None else people.holder_of(session, actor, extras.holder)
         values: dict[str, Any] = {}
         if booking != booking_of(row) or place.channel.id != row.channel_id:

@@ -19,7 +19,12 @@ def with_call(client: Client, made: dict[str, Any]) -> dict[str, Any]:
     """The booking with `ready_at` (where the answer lacks it) and a curl line that works as it stands."""
     if made["kind"] != "model" or made["status"] not in ("approved", "pending") or not _may_call(client, made):
         return made
-    item = client.get(path_of("channels", made["channel"]))
+    try:
+        item = client.get(path_of("channels", made["channel"]))
+    except Refused as err:
+        if err.status == 404:  # its node was removed: its hints say so
+            return made
+        raise
     if item.get("gateway_url"):
         made["curl"] = curl_line(item["gateway_url"], made["channel"], client.key, made["model"], made.get("preset"))
     return made

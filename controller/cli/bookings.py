@@ -36,15 +36,12 @@ def bookings(app: App, everybody: bool, channel: str | None, begin: str, end: st
         [r["id"], r["channel"], what(r), app.window(r["starts_at"], r["ends_at"]), status(r), holder_of(r)]
         for r in items
     ]
-    app.out(
-        {"items": items},
-        lambda: _list(app, rows, items),
-    )
+    nothing = "No bookings" if everybody else "No bookings of yours (--all: everybody's)"
+    app.out({"items": items}, lambda: _list(app, rows, items, f"{nothing}; slotserve slots shows what is free."))
 
 
-def _list(app: App, rows: list[list[Any]], items: list[dict[str, Any]]) -> None:
-    heads = ["id", "channel", "what", "time", "status", "holder"]
-    app.table(heads, rows, "No bookings; slotserve slots shows what is free.")
+def _list(app: App, rows: list[list[Any]], items: list[dict[str, Any]], nothing: str) -> None:
+    app.table(["id", "channel", "what", "time", "status", "holder"], rows, nothing)
     for item in items:
         if item.get("problem"):
             click.echo(app.told(f"{item['id']}: {item['problem']}; slotserve booking show {item['id']}"))

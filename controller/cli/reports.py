@@ -122,5 +122,6 @@ def _since(app: App, text: str | None) -> dict[str, Any]:
 
 def _changed(changes: list[dict[str, Any]]) -> str:
     """role: user → admin; email: - → a@b.c"""
-    shown = [f"{c['field']}: {c['before'] or '-'} → {c['after'] or '-'}" for c in changes[:6]]
-    return "; ".join([*shown, *(["…"] if len(changes) > 6 else [])])
+    told = [c for c in changes if c["field"] != "version"]
+    shown = [f"{c['field']}: {c['before'] or '-'} → {c['after'] or '-'}" for c in told[:6]]
+    return "; ".join([*shown, *(["…"] if len(told) > 6 else [])])

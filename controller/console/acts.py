@@ -8,10 +8,8 @@ from dataclasses import dataclass
 from flask_babel import gettext as _
 from sqlalchemy.orm import Session
 
-from controller.acts import ACTIONS, changes, subjects
-from controller.store import channels, users
+from controller.acts import ACTIONS, Values, changes, subjects
 from controller.store.tables import Audit
-from controller.times import parse
 from controller.words import N_, STATUSES, field_words
 
 KINDS = {
@@ -58,7 +56,7 @@ def lines(session: Session, rows: Iterable[Audit], names: dict[str, str], clock:
     """The rows in words, in their order; `clock` says an instant in the reader's time."""
     found = list(rows)
     named = subjects(session, found)
-    values = _Values(session, found, clock)
+    values = Values(session, found, clock)
     return [
         Line(
             row.id,
@@ -69,7 +67,7 @@ def lines(session: Session, rows: Iterable[Audit], names: dict[str, str], clock:
             *named.get(row.id, (row.subject, "")),
             row.reason,
             [
-                (_(field_words(what)), values.said(what, old), values.said(what, new))
+                (_(field_words(what)), _said(values, what, old), _said(values, what, new))
                 for what, old, new in changes(row.before, row.after)
             ],
         )
@@ -77,37 +75,5 @@ def lines(session: Session, rows: Iterable[Audit], names: dict[str, str], clock:
     ]
 
 
-class _Values:
-    """What stands before and after a change, as people read it: names for ids, their own time, words for flags."""
-
-    def __init__(self, session: Session, rows: list[Audit], clock: Callable[[int], str]) -> None:
-        told = [t for row in rows for t in (row.before, row.after) if t]
-        self._clock = clock
-        self._channels = channels.full_names(session, {t["channel_id"] for t in told if t.get("channel_id")})
-        ids = {t["holder_id"] for t in told if t.get("holder_id")} | {
-            p for t in told for p in t.get("participants") or ()
-        }
-        self._people = users.names(session, ids)
-
-    def said(self, what: str, value: str) -> str:
-        name = what.rpartition(".")[2]
-        if name == "channel_id":
-            return self._channels.get(value, value)
-        if name in ("holder_id", "participants"):
-            return ", ".join(self._people.get(each, each) for each in value.split(", "))
-        if value in WORDS:
-            return _(WORDS[value])
-        at = _instant(name, value)
-        return value if at is None else self._clock(at)
-
-
-def _instant(name: str, value: str) -> int | None:
-    """Of a time: milliseconds in the fields of a booking, RFC 3339 elsewhere."""
-    if name.endswith("_at") and value.isdigit():
-        return int(value)
-    if not name.endswith(("_at", "until")):
-        return None
-    try:
-        return parse(value)
-    except ValueError:
-        return None
+def _said(values: Values, what: str, value: str) -> str:
+    return _(WORDS[value]) if value in WORDS else values.said(what, value)

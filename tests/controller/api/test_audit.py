@@ -40,6 +40,8 @@ def test_who_did_what_in_words(w: World) -> None:
     assert items[-1]["changes"] == [{"field": "role", "before": "user", "after": "approver"}]
     assert items[2]["changes"] == [{"field": "policy.max_hours", "before": None, "after": "4"}]
     assert (items[-1]["subject"], items[-1]["subject_name"]) == (w.ids["maya"], "maya")
+    made = {c["field"]: c["after"] for c in items[1]["changes"]}
+    assert (made["channel_id"], made["holder_id"], made["starts_at"]) == ("n1/a", "maya", booking["starts_at"])
 
 
 def test_filters(w: World) -> None:

@@ -177,6 +177,6 @@ def test_more_than_fits_into_an_object_or_a_list(w: World) -> None:
     """pydantic does not count an object's members: the sentence does without the number."""
     many = {f"kind{n}": [] for n in range(101)}
     said = w.bad(422, "PATCH", "/me/notifications", {"kinds": many}, "maya")["error"]
-    assert said["details"] == {"kinds": "should have at most 100 items"}
+    assert said["details"] == {"kinds": "may have 100 items at most"}
     said = w.bad(422, "POST", "/reservations", w.wish(0, HOUR, participants=["noor"] * 1000), "maya")["error"]
-    assert "should have at most" in said["details"]["participants"]
+    assert "at most" in said["details"]["participants"]

@@ -67,5 +67,8 @@ def test_a_removed_node(w: World) -> None:
     said = w.get(f"/reservations/{made['id']}", "maya")
     assert (said["channel"], said["flags"]) == ("n1/a", ["node_removed"])
     w.bad(404, "GET", "/channels/n1/a")
+    extended = w.bad(422, "POST", f"/reservations/{made['id']}/extend", {"minutes": 30}, "maya")
+    assert [p["code"] for p in extended["problems"]] == ["channel_gone"]
+    assert w.good("PATCH", f"/reservations/{made['id']}", {"version": 1, "note": "ask for another"}, "maya")["note"]
     assert w.good("POST", f"/reservations/{made['id']}/cancel", who="maya")["status"] == "cancelled"
     assert w.get(f"/reservations/{made['id']}")["flags"] == []

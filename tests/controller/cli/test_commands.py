@@ -17,7 +17,7 @@ from sqlalchemy import select
 
 from controller.cli.app import App, credentials_file
 from controller.cli.main import COMMANDS, main
-from controller.store.tables import Reservation, User
+from controller.store.tables import Node, Reservation, User
 from tests.console_scene import HOSTILE, Scene, scene
 
 Run = Callable[..., Result]
@@ -469,3 +469,19 @@ def test_maintenance_of_a_node_is_shown_before_it_begins(world: Scene, run: Run)
     assert "online, draining" in nodes
     assert "gpu-a01: in maintenance until" in nodes
     assert run("lin", "node", "uncordon", "gpu-a01").exit_code == 0
+
+
+def test_a_booking_whose_node_was_removed_is_shown_all_the_same(world: Scene, run: Run) -> None:
+    made = json.loads(run("lin", "book", "--json", "Qwen3-32B-Q4_K_M", "--at", "+30h", "--for", "1h").output)
+    with world.store.write() as db:
+        for node in db.scalars(select(Node)):
+            node.removed_at = world.now
+    shown = run("lin", "booking", "show", made["id"])
+    assert shown.exit_code == 0, shown.output
+    assert "the node of this channel was removed" in " ".join(shown.output.split())
+    assert "curl" not in shown.output
+
+
+def test_a_list_that_is_empty_says_whose_it_is(run: Run) -> None:
+    assert "No bookings of yours (--all: everybody's)" in run("lin", "bookings", "--status", "rejected").output
+    assert "of yours" not in run("lin", "bookings", "--all", "--status", "rejected").output

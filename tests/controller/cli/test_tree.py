@@ -24,7 +24,8 @@ from tests.parts import free_port
 
 NAMES = """login, status, nodes, node add, node cordon, node uncordon, node remove, channels, channel show, channel set,
 channel override, channel reload, channel retry, models, presets, preset add, preset edit, preset remove, book, bookings,
-booking show, booking edit, booking extend, booking end, booking cancel, booking uncancel, booking approve, booking reject, slots, plan, logs,
+booking show, booking edit, booking extend, booking end, booking cancel, booking uncancel,
+booking approve, booking reject, slots, plan, logs,
 settings, backup, restore, keys, key create, key revoke, users, user add, user edit, user disable, notifications, audit,
 usage, serve, migrate, demo, doctor"""
 # Commands of the controller's own machine, or that ask nobody.
