@@ -80,8 +80,8 @@ def models(channels: Sequence[ChannelView], caller: Caller, now: Millis) -> list
             continue
         end = ends_at(channel, caller, now)
         for name in sorted(_ready_names(channel, admission, now)):
-            items.setdefault(name, _item(name, channel.name, None if end is None else moment(end)))
-    items.setdefault(AUTO, _item(AUTO, None, None))
+            items.setdefault(name, listed(name, channel.name, end))
+    items.setdefault(AUTO, listed(AUTO, None, None))
     return list(items.values())
 
 
@@ -255,12 +255,13 @@ def _spellings(model: str, preset: str | None) -> frozenset[str]:
     return frozenset({model, f"{model}:{preset}"} if preset else {model})
 
 
-def _item(name: str, channel: str | None, until: str | None) -> dict[str, Any]:
+def listed(name: str, channel: str | None, end: Millis | None) -> dict[str, Any]:
+    """A row of `GET /v1/models`."""
     return {
         "id": name,
         "object": "model",
         "created": 0,
         "owned_by": "slotserve",
         "channel": channel,
-        "until": until,
+        "until": None if end is None else moment(end),
     }

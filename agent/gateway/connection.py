@@ -178,6 +178,7 @@ class ClientConnection(ClientLine):
         self.exchange = Exchange(self, head)
         if self.for_relay:
             self.exchange.id = head.believe() or self.exchange.id
+            self.exchange.last_of_connection()  # who comes in is looked at with each request
         if refusal is not None:
             self.deaf = True
             self.exchange.refuse(refusal, close=True)

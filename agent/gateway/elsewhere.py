@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from agent.core.admission import Admission, Caller
 from agent.core.directory import NOWHERE, Directory, Elsewhere, Place, look
-from agent.core.routing import AUTO
+from agent.core.routing import AUTO, listed
 from agent.core.types import Access, Millis
-from agent.core.words import moment
 from agent.gateway.errors import Refusal, of_admission
 
 if TYPE_CHECKING:
@@ -76,17 +75,7 @@ def models(directory: Directory, caller: Caller, now: Millis, known: Sequence[st
         found = [p for p in look(directory, caller, name, now).served if p.relay]
         if found:
             place = found[0]
-            items.append(
-                {
-                    "id": name,
-                    "object": "model",
-                    "created": 0,
-                    "owned_by": "slotserve",
-                    "channel": place.label,
-                    "node": place.node,
-                    "until": None if place.end is None else moment(place.end),
-                }
-            )
+            items.append({**listed(name, place.label, place.end), "node": place.node})
     return items
 
 

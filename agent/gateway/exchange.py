@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from agent.core import routing
 from agent.core.admission import Admission, ends_at
 from agent.gateway import body as bodies
-from agent.gateway import elsewhere, own_answers, websocket
+from agent.gateway import elsewhere, own_answers, routes, websocket
 from agent.gateway.body_found import Found
 from agent.gateway.errors import Refusal
 from agent.gateway.onward import Onward
@@ -58,7 +58,7 @@ class Exchange(Onward):
         if not head.has_body:
             self.request_complete = True
         route = head.route
-        if route is not None and route.kind == "health" and head.method in own_answers.allowed(route):
+        if route is not None and route.kind == "health" and head.method in routes.allowed(route):
             self._own(own_answers.health(self))
             return
         if head.method == b"OPTIONS" and self._asks_for_a_page():
@@ -84,7 +84,7 @@ class Exchange(Onward):
         head, cors = self.head, self.gateway.cors
         if head.origin is None or head.asked_headers is None or head.route is None or not cors.allows(head.origin):
             return False
-        self._own((204, b"", b""), cors.preflight(head.origin, own_answers.allowed(head.route), head.asked_headers))
+        self._own((204, b"", b""), cors.preflight(head.origin, routes.allowed(head.route), head.asked_headers))
         return True
 
     def body(self, data: bytes) -> None:

@@ -60,7 +60,7 @@ def take(gateway: Gateway, message: Mapping[str, Any]) -> None:
             }
         )
     elif kind == "cut":
-        gateway.cut(str(message["channel"]), int(message["retry_after"]))
+        gateway.running.cut(str(message["channel"]), int(message["retry_after"]))
     elif kind == "others":
         gateway.running.limits.others(message["callers"], int(message["gateways"]))
         gateway.running.elsewhere = {str(c): int(n) for c, n in message["channels"].items()}

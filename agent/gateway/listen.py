@@ -55,12 +55,12 @@ def handed_over() -> list[socket.socket]:
     return sockets
 
 
-def notice_the_gone(server: socket.socket) -> None:
-    """Lets the kernel ask after clients that say nothing (asleep, unplugged); what it accepts takes this over."""
-    server.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    server.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, GONE_SECONDS // 2)
-    server.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, GONE_SECONDS // 8)
-    server.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 4)
+def notice_the_gone(sock: socket.socket) -> None:
+    """Lets the kernel ask after peers that say nothing (asleep, unplugged); what a server accepts takes this over."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, GONE_SECONDS // 2)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, GONE_SECONDS // 8)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 4)
 
 
 def _bind_unix(path: str, mode: int) -> socket.socket:

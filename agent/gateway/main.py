@@ -158,7 +158,7 @@ async def serve(
         linger = LINGER_SECONDS if gateway.table.linger is None else gateway.table.linger
     await asyncio.wait(ends, timeout=linger, return_when=asyncio.FIRST_COMPLETED)
     if not gateway.empty:
-        gateway.cut_all()
+        gateway.running.cut_all()
         await asyncio.wait(ends[:1], timeout=CUT_SECONDS + 0.5)
     gateway.close()
     await asyncio.wait(ends[:1], timeout=1.0)  # what was running is accounted for as its connections are lost

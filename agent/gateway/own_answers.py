@@ -16,12 +16,8 @@ if TYPE_CHECKING:
 JSON = b"application/json"
 
 
-def allowed(route: routes.Route) -> tuple[bytes, ...]:
-    return routes.allowed(route)
-
-
 def allow(route: routes.Route) -> bytes:
-    """The header that says so."""
+    """The header that says what may be asked there."""
     return b"Allow: %b\r\n" % b", ".join((*routes.allowed(route), b"OPTIONS"))
 
 

@@ -1,5 +1,9 @@
 """Requests between the gateways of a fleet: mutual TLS with the nodes' own certificates, one connection a request.
 
+None is kept for the next request, which costs that some milliseconds: whether a node is still one of the fleet is looked
+at with each, a node that has gone is noticed before anything is sent to it, so that another one can be asked, and there
+is never a doubt whether a request has been begun.
+
 A node that is given an address for it (`relay_listen`) takes requests from other nodes there, and nothing else: who has
 no certificate of a node does not get in. The caller's key comes as its hash, which the node looks up in its own table,
 so that it decides itself; the request's id is kept. What comes in here never goes out again.
@@ -21,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent.core.directory import Place
 from agent.errors import NotEnrolled
+from agent.gateway.listen import notice_the_gone
 from agent.gateway.table import Endpoint, header_text
 from agent.gateway.upstream import Upstream
 from agent.state import IDENTITY, Identity, State
@@ -186,9 +191,10 @@ async def dial(exchange: Onward, relays: Relays) -> bool:
 async def _connect(loop: asyncio.AbstractEventLoop, upstream: Upstream, place: Place, context: ssl.SSLContext) -> None:
     host, _, port = place.relay.rpartition(":")
     name = tls_name(place.node)
-    await loop.create_connection(
+    transport, _ = await loop.create_connection(
         lambda: upstream, host.strip("[]"), int(port), ssl=context, server_hostname=name, ssl_shutdown_timeout=1.0
     )
+    notice_the_gone(transport.get_extra_info("socket"))  # a machine that has lost its power says nothing
 
 
 def _context(identity: Identity, client: bool) -> ssl.SSLContext:

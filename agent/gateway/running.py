@@ -73,12 +73,16 @@ class Running:
 
     # cut
 
-    def cut(self, channel: str, refusal: Refusal) -> None:
-        """What runs on the channel is told and ends."""
+    def cut(self, channel: str, after: Seconds) -> None:
+        """The drain is over: what still runs on the channel is told and ends."""
+        message = f"Channel {channel} is switching; this request could not be finished before."
+        refusal = Refusal(503, "model_switching", message, retry_after=max(1, int(after)))
         for exchange in tuple(self._on.get(channel, ())):
             exchange.cut(refusal)
 
-    def cut_all(self, refusal: Refusal) -> None:
+    def cut_all(self) -> None:
+        """This process ends: what still runs is told."""
+        refusal = Refusal(503, "restarting", "This gateway process is being replaced; try again.", retry_after=1)
         for exchange in self._all():
             exchange.cut(refusal)
 

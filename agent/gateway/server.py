@@ -208,21 +208,6 @@ class Gateway:
         self.running.limits.alone()
         self.running.elsewhere.clear()
 
-    def cut(self, channel: str, after: int) -> None:
-        """The drain is over: what still runs on the channel is told and ends."""
-        refusal = Refusal(
-            503,
-            "model_switching",
-            f"Channel {channel} is switching; this request could not be finished before.",
-            retry_after=max(1, after),
-        )
-        self.running.cut(channel, refusal)
-
-    def cut_all(self) -> None:
-        """This process ends: what still runs is told."""
-        refusal = Refusal(503, "restarting", "This gateway process is being replaced; try again.", retry_after=1)
-        self.running.cut_all(refusal)
-
     def send_usage(self) -> None:
         """Hands rows over to the agent, if it is there."""
         self.read_tokens()

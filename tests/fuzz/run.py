@@ -134,7 +134,7 @@ class _Play:
             loop.advance(1.0)
         elif letter == "k":
             self.cut = True
-            self.world.gateway.cut("main", 3)
+            self.world.gateway.running.cut("main", 3)
         elif letter == "K":
             self.cut = True
             self.world.set_keys(False)
