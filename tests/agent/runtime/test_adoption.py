@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,18 +16,12 @@ import pytest
 
 from agent.runtime import adoption, proc, records, stopping
 from agent.runtime.records import CHANNEL_MARKER
-from tests.agent.runtime.runtimes import end_all, runtime, start, until_ready
+from tests.agent.runtime.runtimes import runtime, start, until_ready
 from tests.parts import ROOT, pid_alive, wait_until
 
 pytestmark = pytest.mark.slow  # real processes
 
 Agent = Callable[..., dict[str, Any]]
-
-
-@pytest.fixture
-def folder(short_dir: Path) -> Iterator[Path]:
-    yield short_dir
-    end_all(short_dir)
 
 
 @pytest.fixture

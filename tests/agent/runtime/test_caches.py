@@ -4,22 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterator
 from pathlib import Path
-
-import pytest
 
 from agent.runtime import adoption, proc
 from agent.runtime.caches import CacheFolder, size_of
 from agent.runtime.records import ChannelPaths
-from tests.agent.runtime.runtimes import end_all, runtime, start, until_ready
+from tests.agent.runtime.runtimes import runtime, start, until_ready
 from tests.parts import wait_until
-
-
-@pytest.fixture
-def folder(short_dir: Path) -> Iterator[Path]:
-    yield short_dir
-    end_all(short_dir)
 
 
 def filled(path: Path, size: int = 100_000) -> None:

@@ -8,7 +8,6 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,14 +19,8 @@ from agent.runtime import cpu_fallback
 from agent.runtime import gpu as gpu_module
 from agent.runtime.gpu import Gpus
 from tests.agent.runtime.fake_nvml import GIB, A, B, FakeNvml
-from tests.agent.runtime.runtimes import end_all, launch, runtime, start, until_ready
+from tests.agent.runtime.runtimes import launch, runtime, start, until_ready
 from tests.parts import ROOT, pid_alive, wait_until
-
-
-@pytest.fixture
-def folder(short_dir: Path) -> Iterator[Path]:
-    yield short_dir
-    end_all(short_dir)
 
 
 @pytest.fixture

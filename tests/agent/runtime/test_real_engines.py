@@ -7,7 +7,6 @@ import json
 import shutil
 import signal
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +17,8 @@ from agent.interfaces import Process
 from agent.runtime import records
 from agent.runtime.probe import served_names
 from controller.cli.demo_model import write_tiny_gguf
-from tests.agent.runtime.runtimes import end_all, launch, runtime, start, until_ready
+from tests.agent.runtime.runtimes import launch, runtime, start, until_ready
 from tests.parts import pid_alive, unix_client
-
-
-@pytest.fixture
-def folder(short_dir: Path) -> Iterator[Path]:
-    yield short_dir
-    end_all(short_dir)
 
 
 @pytest.fixture

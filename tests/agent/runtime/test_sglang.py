@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from agent.runtime.launcher import ChannelRuntime
 from agent.runtime.models import ModelIndex
 from agent.runtime.probe import Prober
 from agent.settings import AgentSettings, ChannelConfig, EngineConfig, NodeFile
-from tests.agent.runtime.runtimes import CLOCK, end_all, launch, until_ready
+from tests.agent.runtime.runtimes import CLOCK, launch, until_ready
 from tests.fakes.sglang_server import FAILURES
 from tests.fakes.tiny_hf import write_tiny_hf
 from tests.parts import ROOT, pid_alive
@@ -27,12 +26,6 @@ from tests.parts import ROOT, pid_alive
 pytestmark = pytest.mark.slow  # real processes
 
 PROGRAM = [sys.executable, "-S", str(ROOT / "tests" / "fakes" / "sglang_server.py")]
-
-
-@pytest.fixture
-def folder(short_dir: Path) -> Iterator[Path]:
-    yield short_dir
-    end_all(short_dir)
 
 
 def sglang(folder: Path, **settings: Any) -> ChannelRuntime:
