@@ -112,8 +112,14 @@ def test_both_serve_one_leads_and_the_other_takes_over(two: Two) -> None:
     two.start_controller()  # comes back, and follows
     assert not two.leads(first)
     two.until(lambda: _ready(two.at(first, "/channels/n1/main")), 20, "the first sees what is live")
-    two.second.stop()  # planned: the lease is given back
+    two.second.stop()  # planned, as in a rolling upgrade: the lease is given back, and people notice nothing at the other
+    later = [time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 7200 + s)) for s in (0, 3600)]
+    body |= {"starts_at": later[0], "ends_at": later[1]}
+    made = httpx.post(f"{first}/api/v1/reservations", json=body, headers=headers, timeout=20)
+    assert made.status_code == 201, made.text
+    assert two.chat("maya", "beta").status_code == 200
     two.until(lambda: two.leads(first), 20, "the first leads again")
+    assert "Traceback" not in two.second.output.read_text() + two.agent.output.read_text()
     two.until(lambda: _ready(two.at(first, "/channels/n1/main")), 30, "the agent has found the first")
     assert two.engine_pids() == pids
 
