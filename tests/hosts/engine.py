@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
-import subprocess
 import tarfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.hosts.lab import FOLDER, Host
+from tests.hosts.base import FOLDER, MIRROR, do, stanza
+from tests.hosts.lab import Host
 
 PROGRAM = "bin/llama-server"  # in the archive
 LIBRARY = "usr/lib/llama.cpp"  # in the package
@@ -19,6 +18,8 @@ def engine_archive(program: Path, libraries: Sequence[Path]) -> Path:
     target = FOLDER / f"llama-{int(program.stat().st_mtime)}-{program.stat().st_size}.tar.gz"
     if not target.exists():
         FOLDER.mkdir(parents=True, exist_ok=True)
+        for old in FOLDER.glob("llama-*"):
+            old.unlink()
         scratch = target.with_suffix(".unfinished")
         with tarfile.open(scratch, "w:gz", compresslevel=1, dereference=True) as tar:
             seen: set[str] = set()
@@ -32,9 +33,9 @@ def engine_archive(program: Path, libraries: Sequence[Path]) -> Path:
 
 
 def offer_package(archive: Path, host: Host) -> None:
-    """Has a host's apt know a package `llama.cpp-tools`, with what is in the archive."""
-    place = host.root / "srv/apt"
-    tree = place / "tree"
+    """Has a host's mirror offer a package `llama.cpp-tools`, with what is in the archive."""
+    mirror = host.root / MIRROR
+    tree = mirror / "tree"
     (tree / "DEBIAN").mkdir(parents=True)
     (tree / LIBRARY).mkdir(parents=True)
     with tarfile.open(archive) as tar:
@@ -47,14 +48,8 @@ def offer_package(archive: Path, host: Host) -> None:
     program.chmod(0o755)
     control = {"Package": "llama.cpp-tools", "Version": "1", "Architecture": "all", "Maintainer": "nobody <nobody@localhost>",
                "Description": "for the tests"}  # fmt: skip
-    text = "".join(f"{k}: {v}\n" for k, v in control.items())
-    (tree / "DEBIAN/control").write_text(text)
-    package = place / "llama.deb"
-    subprocess.run(
-        ["dpkg-deb", "-Znone", "--root-owner-group", "--build", tree, package], check=True, capture_output=True
-    )
-    with package.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    (place / "Packages").write_text(f"{text}Filename: ./llama.deb\nSize: {package.stat().st_size}\nSHA256: {digest}\n")
-    (host.root / "etc/apt/sources.list.d/llama.list").write_text("deb [trusted=yes] file:/srv/apt ./\n")
-    host.run("apt-get", "-qq", "-o", "Dir::Etc::SourceList=/dev/null", "update")
+    (tree / "DEBIAN/control").write_text("".join(f"{k}: {v}\n" for k, v in control.items()))
+    package = mirror / "llama.deb"
+    do("dpkg-deb", "-Znone", "--root-owner-group", "--build", str(tree), str(package))
+    with (mirror / "Packages").open("a") as index:
+        index.write(stanza(package))

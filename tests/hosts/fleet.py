@@ -7,18 +7,21 @@ import json
 import os
 import re
 import shutil
+import signal
 import ssl
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import httpx
 
-from tests.hosts.lab import FOLDER, Host, Lab
-from tests.parts import ROOT, wait_until
+from tests.hosts.base import FOLDER
+from tests.hosts.checkouts import Checkout
+from tests.hosts.lab import Host, Lab
+from tests.parts import running, wait_until
 
 BIN = Path(sys.executable).parent
 TINY, SMALL = "tiny", "SmolLM2-135M-Instruct.Q4_1"
@@ -35,16 +38,11 @@ class PlayFailed(AssertionError):
 class Fleet:
     """h1 is a controller, `nodes` have a channel `main` each; `take` says what the inventory is."""
 
-    def __init__(self, lab: Lab, folder: Path) -> None:
+    def __init__(self, lab: Lab, folder: Path, this: Checkout, later: Checkout) -> None:
         self.lab, self.folder, self.controller = lab, folder, lab.hosts[0]
         self.certificate, self.certificate_key = certificate(lab.folder, lab.hosts[-1].address)
         self.nodes = list[Host]()
-        self.checkout = checkout(folder / "this")
-        self._next = checkout(folder / "next", later=True)
-        # Its release is gathered beside everything else.
-        self._gathering = subprocess.Popen(
-            [sys.executable, self._next / "ansible/wheelhouse.py"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
-        )
+        self._this, self._later = this, later
         self.inventory = folder / "hosts.yml"
         self._with_tls = set[str]()
         self.env = {
@@ -73,14 +71,14 @@ class Fleet:
         return program
 
     @property
-    def next(self) -> Path:
-        """A checkout of the next version, gathered."""
-        assert self._gathering.wait(600) == 0
-        return self._next
+    def checkout(self) -> Path:
+        """A checkout of this version, gathered."""
+        return self._this.folder
 
-    def end(self) -> None:
-        self._gathering.terminate()
-        self._gathering.wait()
+    @property
+    def next(self) -> Path:
+        """A checkout of the next one, gathered."""
+        return self._later.folder
 
     # --- plays ------------------------------------------------------------------------------------------------------
 
@@ -97,6 +95,16 @@ class Fleet:
     def script(self, name: str, lines: str) -> str:
         """Runs a shell script in the checkout, as a person types it; what it printed."""
         return self._run(name, ["bash", "-euo", "pipefail", "-c", lines], self.checkout)
+
+    def interrupt(self, name: str, *words: str, when: Callable[[], bool], checkout: Path) -> None:
+        """Runs a playbook, and presses Ctrl-C once `when` holds."""
+        shutil.copy(self.inventory, checkout / "ansible/inventory/hosts.yml")
+        log = FOLDER / f"last-interrupted-{name}.log"
+        with running(["ansible-playbook", name, *words], log, self.env, checkout / "ansible") as play:
+            wait_until(lambda: when() or not play.alive(), 600, f"the moment to interrupt {name}", every=0.05)
+            assert play.alive(), play.output()[-8000:]
+            os.killpg(play.pid, signal.SIGINT)
+            assert play.wait(60), "interrupted, so it did not end well"
 
     def _run(self, name: str, command: Sequence[str], where: Path) -> str:
         """Its output is kept as last-NAME.log, its time is noted."""
@@ -190,39 +198,17 @@ class Fleet:
 @contextlib.contextmanager
 def bare(folder: Path, models: Sequence[Path], hosts: int = 3) -> Iterator[Fleet]:
     """Hosts with models on them, and nothing of SlotServe yet."""
-    with Lab(hosts) as lab, contextlib.ExitStack() as ends:
-        fleet = Fleet(lab, folder)
-        ends.callback(fleet.end)
+    with contextlib.ExitStack() as ends:
+        this, later = Checkout(folder / "this"), Checkout(folder / "next", later=True)
+        ends.callback(this.end)
+        ends.callback(later.end)
+        lab = ends.enter_context(Lab(hosts))
         for host in lab.hosts[1:]:
             target = host.root / "srv/models"
             target.mkdir(parents=True, exist_ok=True)
             for model in models:
                 shutil.copy(model, target / model.name)
-        yield fleet
-
-
-def checkout(folder: Path, *, later: bool = False) -> Path:
-    """A copy of this checkout's files without the tests; `later`: of the next version."""
-    said = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        cwd=ROOT, capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    for name in said.stdout.split("\0"):
-        if not name.startswith("tests/") and (ROOT / name).is_file():
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(ROOT / name, folder / name)
-    if later:
-        setup = folder / "setup.cfg"
-        setup.write_text(
-            re.sub(
-                r"(?m)^version = (\d+\.\d+)\.(\d+)$", lambda m: f"version = {m[1]}.{int(m[2]) + 1}", setup.read_text()
-            )
-        )
-    # What has been gathered before is kept between runs: wheelhouse.py sees by itself what has changed.
-    kept = FOLDER / ("wheelhouse-next" if later else "wheelhouse-this")
-    kept.mkdir(parents=True, exist_ok=True)
-    (folder / "ansible/wheelhouse").symlink_to(kept)
-    return folder
+        yield Fleet(lab, folder, this, later)
 
 
 def certificate(folder: Path, address: str) -> tuple[Path, Path]:

@@ -28,7 +28,10 @@ def story(fleet: Fleet, archive: Path) -> dict[str, Any]:
     several gateway processes, the other with a certificate, and figures at an address of their own."""
     settings = {"scan_seconds": 1, "gateway_relay": True}
     h1, h2, h3 = (address(fleet.lab, number) for number in range(3))
-    h2 |= {"slotserve_agent_settings": {**settings, "gateway_workers": 2}}
+    h2 |= {
+        "slotserve_agent_settings": {**settings, "gateway_workers": 2},
+        "slotserve_agent_write_paths": ["/var/cache/slotserve-engines"],
+    }
     h3 |= {
         "slotserve_agent_gateway_tls_certificate": str(fleet.certificate),
         "slotserve_agent_gateway_tls_key": str(fleet.certificate_key),

@@ -5,16 +5,14 @@
 
 With SLOTSERVE_HOSTS_KEEP=1 a run of the tests leaves its hosts up, and takes those that are up: for work on single tests.
 
-The base (Debian, by mmdebstrap) is made once and kept; a host is a layer above it. The hosts have no way out: what they
-need is in the base, or is copied to them. Needs root, Linux, and Debian's mmdebstrap, systemd-container, iproute2 and
-openssh-client.
+A host is a layer above a base (tests/hosts/base.py), and has no way out: what it needs is in the base, or is copied to it.
+Needs root, Linux, and the Debian packages of PROGRAMS.
 """
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
-import hashlib
 import os
 import shutil
 import signal
@@ -24,33 +22,21 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-FOLDER = Path(os.environ.get("SLOTSERVE_HOSTS_DIR", "/var/tmp/slotserve-hosts"))
+from tests.hosts.base import FOLDER, LabError, base, do
+
 KEEP = bool(os.environ.get("SLOTSERVE_HOSTS_KEEP"))
 BRIDGE, NET = "slotlab0", "10.213.77"
 OUTSIDE = f"{NET}.200"  # another address of this machine, for whoever is to be kept out
-SUITE = "bookworm"
-PACKAGES = (
-    *("systemd", "systemd-sysv", "dbus", "openssh-server", "iproute2", "procps", "ca-certificates", "openssl", "curl"),
-    *("python3", "python3-apt", "libgomp1", "libstdc++6", "nginx-light", "nftables", "postgresql"),
-)
-# What a fresh Debian starts by itself and nobody needs here; the roles start what they want.
-ASLEEP = (
-    *("nginx.service", "nftables.service", "postgresql.service", "apt-daily.timer", "apt-daily-upgrade.timer"),
-    *("dpkg-db-backup.timer", "e2scrub_all.timer", "fstrim.timer", "systemd-timesyncd.service"),
-)
 PROGRAMS = {
     "mmdebstrap": "mmdebstrap",
     "systemd-nspawn": "systemd-container",
     "ip": "iproute2",
     "ssh": "openssh-client",
+    "openssl": "openssl",
 }
 HIERARCHIES = ("systemd", "unified")  # of control groups, where there are several
 GROUPS = Path("/sys/fs/cgroup")
 REBOOT = 133  # nspawn's exit status when the host asks for one
-
-
-class LabError(RuntimeError):
-    """The hosts cannot be had; the message says why."""
 
 
 def missing() -> str:
@@ -59,31 +45,6 @@ def missing() -> str:
         return "needs root on Linux"
     lacking = [package for program, package in PROGRAMS.items() if shutil.which(program) is None]
     return f"not installed: {' '.join(lacking)} (Debian's packages)" if lacking else ""
-
-
-def base() -> Path:
-    """The hosts' common lower layer, made when it is not there yet (about a minute)."""
-    sources = next((p for p in map(Path, _SOURCES) if p.exists()), None)
-    recipe = "\n".join((SUITE, *PACKAGES, *ASLEEP, "2"))
-    folder = FOLDER / f"base-{hashlib.sha256(recipe.encode()).hexdigest()[:12]}"
-    FOLDER.mkdir(parents=True, exist_ok=True)
-    with (FOLDER / "base.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if folder.exists():
-            return folder
-        for old in FOLDER.glob("base*/"):
-            shutil.rmtree(old)
-        scratch = FOLDER / "base-unfinished"
-        hooks = [f'--customize-hook=chroot "$1" systemctl mask --quiet {" ".join(ASLEEP[3:])}',
-                 f'--customize-hook=chroot "$1" systemctl disable --quiet {" ".join(ASLEEP[:3])}']  # fmt: skip
-        settings = [f"--aptopt={p}" for p in Path("/etc/apt/apt.conf.d").glob("*registry*")]  # this machine's transport
-        _do("mmdebstrap", "--quiet", "--variant=minbase", f"--include={','.join(PACKAGES)}", *settings, *hooks, SUITE,
-            str(scratch), *([str(sources)] if sources else []))  # fmt: skip
-        scratch.rename(folder)
-    return folder
-
-
-_SOURCES = ("/etc/apt/sources.list.d/debian.sources", "/etc/apt/sources.list")
 
 
 class Host:
@@ -99,18 +60,18 @@ class Host:
 
     def up(self, lower: Path) -> None:
         """Starts it; `wait` says when it can be used."""
-        _do("ip", "netns", "add", self._namespace)
-        _do("ip", "-n", self._namespace, "link", "set", "lo", "up")
-        _do("ip", "link", "add", self._link, "type", "veth", "peer", "name", "eth0", "netns", self._namespace)
-        _do("ip", "link", "set", self._link, "master", BRIDGE, "up")
-        _do("ip", "-n", self._namespace, "addr", "add", f"{self.address}/24", "dev", "eth0")
-        _do("ip", "-n", self._namespace, "link", "set", "eth0", "up")
+        do("ip", "netns", "add", self._namespace)
+        do("ip", "-n", self._namespace, "link", "set", "lo", "up")
+        do("ip", "link", "add", self._link, "type", "veth", "peer", "name", "eth0", "netns", self._namespace)
+        do("ip", "link", "set", self._link, "master", BRIDGE, "up")
+        do("ip", "-n", self._namespace, "addr", "add", f"{self.address}/24", "dev", "eth0")
+        do("ip", "-n", self._namespace, "link", "set", "eth0", "up")
         for part in ("upper", "work", "root"):
             (self.folder / part).mkdir(parents=True)
         layers = f"lowerdir={lower},upperdir={self.folder / 'upper'},workdir={self.folder / 'work'}"
-        _do("mount", "-t", "overlay", "overlay", "-o", layers, str(self.root))
+        do("mount", "-t", "overlay", "overlay", "-o", layers, str(self.root))
         (self.root / "etc/machine-id").unlink(missing_ok=True)
-        _do("systemd-machine-id-setup", f"--root={self.root}")
+        do("systemd-machine-id-setup", f"--root={self.root}")
         (self.root / "etc/hostname").write_text(f"{self.name}\n")
         names = "".join(f"{h.address} {h.name}\n" for h in self.lab.hosts)
         (self.root / "etc/hosts").write_text(f"127.0.0.1 localhost\n{names}")
@@ -119,7 +80,7 @@ class Host:
         shutil.copy(self.lab.folder / "id.pub", keys / "authorized_keys")
         for path in (self.root / "etc/ssh").glob("ssh_host_*"):
             path.unlink()
-        _do("ssh-keygen", "-q", "-A", "-f", str(self.root))
+        do("ssh-keygen", "-q", "-A", "-f", str(self.root))
         self._boot()
 
     def _boot(self) -> None:
@@ -160,10 +121,10 @@ class Host:
 
     def unplug(self) -> None:
         """Takes the network cable out."""
-        _do("ip", "link", "set", self._link, "down")
+        do("ip", "link", "set", self._link, "down")
 
     def plug(self) -> None:
-        _do("ip", "link", "set", self._link, "up")
+        do("ip", "link", "set", self._link, "up")
 
     def reboot(self, seconds: float = 60) -> None:
         """A clean one, from inside; returns when the host is back."""
@@ -255,11 +216,11 @@ class Lab:
             return
         self.clear()
         if not self.key.exists():
-            _do("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(self.key))
-        _do("ip", "link", "add", BRIDGE, "type", "bridge")
+            do("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(self.key))
+        do("ip", "link", "add", BRIDGE, "type", "bridge")
         for address in (f"{NET}.1", OUTSIDE):
-            _do("ip", "addr", "add", f"{address}/24", "dev", BRIDGE)
-        _do("ip", "link", "set", BRIDGE, "up")
+            do("ip", "addr", "add", f"{address}/24", "dev", BRIDGE)
+        do("ip", "link", "set", BRIDGE, "up")
         try:
             for host in self.hosts:
                 host.up(lower)
@@ -281,13 +242,6 @@ class Lab:
         for left in self.folder.glob("gateway.*"):
             left.unlink()
         _try("ip", "link", "del", BRIDGE)
-
-
-def _do(*command: str) -> str:
-    said = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
-    if said.returncode:
-        raise LabError(f"{' '.join(command[:6])}: exit status {said.returncode}\n{said.stdout}{said.stderr}"[-3000:])
-    return said.stdout
 
 
 def _try(*command: str) -> None:

@@ -24,6 +24,14 @@ def gateways(host: Host) -> int:
     return len(host.run("cat", f"/sys/fs/cgroup{said}/cgroup.procs").stdout.split())
 
 
+def runs(host: Host, component: str, service: str) -> str:
+    """The release that a service's process has loaded its libraries from, wherever the link leads by now."""
+    pid = host.run("systemctl", "show", "--property=MainPID", "--value", f"slotserve-{service}").stdout.strip()
+    found = host.run("grep", "-ho", f"{component}/releases/[^/]*", f"/proc/{pid}/maps").stdout.split()
+    (release,) = set(found)
+    return release.removeprefix(f"{component}/")
+
+
 def online(fleet: Fleet, node: str) -> bool:
     try:
         return bool(fleet.node(node)["online"])

@@ -16,6 +16,7 @@ from tests.hosts.fleet import TINY, Fleet, PlayFailed
 from tests.hosts.inventories import with_postgresql
 from tests.hosts.lab import NET, Host
 from tests.hosts.load import Load
+from tests.hosts.looks import runs
 from tests.parts import wait_until
 
 pytestmark = [pytest.mark.hosts, pytest.mark.slow, pytest.mark.timeout(1800)]
@@ -136,12 +137,25 @@ def test_the_certificate_authority_is_changed_on_both(fleet: Fleet) -> None:
 
 
 def test_both_are_upgraded_under_load_and_go_back(fleet: Fleet) -> None:
-    _, _, h3 = fleet.lab.hosts
+    """Ctrl-C between a link's change and the restart that belongs to it leaves the release before running; the next run of the
+    play puts that right."""
+    h1, h2, h3 = fleet.lab.hosts
     engine, before = fleet.engine(h3), fleet.release(h3)
     with Load(fleet, h3, 8) as load:
+        for host, component in ((h1, "controller"), (h3, "agent")):
+            fleet.interrupt(
+                "upgrade.yml",
+                when=lambda host=host, component=component: fleet.release(host, component) != before,
+                checkout=fleet.next,
+            )
+        after = fleet.release(h3)
+        assert runs(h3, "agent", "agent") == runs(h3, "agent", "gateway") == before
         fleet.play("upgrade.yml", checkout=fleet.next)
-        assert fleet.release(h3) != before
+        assert {runs(host, "controller", "controller") for host in (h1, h2)} == {after}
+        assert runs(h3, "agent", "agent") == runs(h3, "agent", "gateway") == after
         fleet.play("rollback.yml")
+        fleet.play("rollback.yml")  # once more is the same
     assert load.problems == []
-    assert fleet.release(h3) == before
+    assert fleet.release(h3) == runs(h3, "agent", "agent") == runs(h3, "agent", "gateway") == before
+    assert {runs(host, "controller", "controller") for host in (h1, h2)} == {before}
     assert fleet.engine(h3) == engine
