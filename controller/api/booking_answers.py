@@ -70,10 +70,10 @@ def shaper(session: Session, call: Call, rows: list[Reservation]) -> Any:
 def begins(call: Call, row: Reservation, seen: view.View) -> dict[str, Any]:
     """How a booking begins, of what was seen."""
     where = seen.place
-    hints = [*status_hints(row.status), *away(call, where)]
     if where.channel.gone_at is not None:
         message = say("The channel is no longer there: this booking cannot be served.")
-        hints = [{"code": "channel_gone", "message": message}]
+        return {**UNTOLD, "hints": [{"code": "channel_gone", "message": message}]}
+    hints = [*status_hints(row.status), *away(call, where)]
     card = {}
     if row.kind == "exclusive" and call.may("reservation.details", row):
         card = {"bare_card": bare_card.card(call.ctx.live, where)}

@@ -66,6 +66,7 @@ def test_a_removed_node(w: World) -> None:
     assert told(w) == [(w.ids["maya"], made["id"])]
     said = w.get(f"/reservations/{made['id']}", "maya")
     assert (said["channel"], said["flags"]) == ("n1/a", ["node_removed"])
+    assert ([h["code"] for h in said["hints"]], said["ready_at"]) == (["channel_gone"], None)
     w.bad(404, "GET", "/channels/n1/a")
     extended = w.bad(422, "POST", f"/reservations/{made['id']}/extend", {"minutes": 30}, "maya")
     assert [p["code"] for p in extended["problems"]] == ["channel_gone"]
