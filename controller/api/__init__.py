@@ -85,7 +85,7 @@ def _handled(route: Route, call: Call) -> Any:
     if route.query is not None:
         call._query = parse_query(route.query, request.args.items(multi=True))
     if route.body is not None:
-        call._body = parse_body(route.body, _json_bytes(), request.content_type)
+        call._body = parse_body(route.body, _json_bytes())
     return route.handler(call)
 
 

@@ -128,7 +128,7 @@ def occurrence(each: Occurrence) -> dict[str, Any]:
     }
 
 
-def limits(session: Session, call: Call, seen: view.View, holder: view.Holder, start: int) -> dict[str, Any]:
+def limits(call: Call, seen: view.View, holder: view.Holder, start: int) -> dict[str, Any]:
     """The policy before somebody tries: in sentences, and what is left of the hours."""
     policy: Policy = seen.policy
     left = allowance(policy, seen.facts.taken, call.now, start)

@@ -134,7 +134,7 @@ def check(call: Call) -> dict[str, Any]:
             "status": status,
             "conflicts": conflicts,
             "suggestions": suggestions,
-            **answers.limits(session, call, seen, holder, booking.start),
+            **answers.limits(call, seen, holder, booking.start),
             **answers.told(view.outlook(ctx, seen, booking, call.now), hints),
         }
 
@@ -181,7 +181,7 @@ def _check_series(
         if first
         else [],
         "occurrences": [answers.occurrence(o) for o in judged],
-        **answers.limits(session, call, seen, holder, booking.start),
+        **answers.limits(call, seen, holder, booking.start),
         **answers.told(view.outlook(call.ctx, seen, booking, call.now), hints),
     }
 

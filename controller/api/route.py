@@ -115,7 +115,7 @@ class Route:
     media: tuple[str, ...] = ("application/json",)  # what a good answer may be
 
 
-def parse_body(model: type[BaseModel], raw: bytes, content_type: str | None) -> BaseModel:
+def parse_body(model: type[BaseModel], raw: bytes) -> BaseModel:
     """The checked body. Raises BadRequest (not JSON), Invalid (names the fields)."""
     if not raw.strip():
         data: Any = {}

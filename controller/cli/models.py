@@ -78,7 +78,7 @@ def _fields(function: Any) -> Any:
 def add(app: App, name: str, **fields: Any) -> None:
     """Add a preset. What SlotServe owns is taken out of its arguments, and said."""
     with app.client() as client:
-        model, label = _named(client, name)
+        model, label = _named(name)
         body = {"model": model, "name": label, **_body(app, fields)}
         if "engine" not in body:
             raise click.UsageError("Missing option '--engine'.")
@@ -123,7 +123,7 @@ def _body(app: App, fields: dict[str, Any]) -> dict[str, Any]:
     return body
 
 
-def _named(client: Client, name: str) -> tuple[str, str]:
+def _named(name: str) -> tuple[str, str]:
     model, label = split_model(name, set())
     if label is None:
         raise click.UsageError(f"{name!r}: write MODEL:PRESET")

@@ -111,7 +111,7 @@ def _limits(ctx: Context, names: set[str]) -> dict[str, float | None]:
         return {name: row[0].policy.get("max_hours_week") for name, row in rows.items() if row is not None}
 
 
-def decided(ctx: Context, actor: Actor, now: int) -> list[Decided]:
+def decided(ctx: Context, actor: Actor) -> list[Decided]:
     """The latest decisions."""
     with ctx.store.read() as db:
         lately = trail.decisions(db, ctx, actor, DECIDED)
@@ -135,5 +135,5 @@ def _parts(ctx: Context, actor: Actor, now: int) -> live.Parts:
     requests = waiting(ctx, actor, now)
     return {
         "requests": render_template("console/_requests.html", requests=requests),
-        "decided": render_template("console/_decided.html", decided=decided(ctx, actor, now)),
+        "decided": render_template("console/_decided.html", decided=decided(ctx, actor)),
     }

@@ -88,7 +88,7 @@ def build(ctx: Context, actor: Actor, now: int, zone: tzinfo, node_name: str, na
         progress=state_of.progress(said, decision, state, ctx),
         failure_preset=failure_preset,
         past=past,
-        steps=reader.plan(state, running, decision) if state is not None else [],
+        steps=reader.plan(state, running) if state is not None else [],
         plan={
             "generation": node.generation,
             "accepted": live.plan_generation == node.generation > 0 and not live.refusal,

@@ -57,7 +57,7 @@ class Reader:
             return sentences.fallback(decision.reservation, decision.target.model, viewer)
         return self._why(decision, waits=self._said.phase != "ready")
 
-    def plan(self, state: ChannelState, running: Reservation | None, decision: Decision) -> list[Step]:
+    def plan(self, state: ChannelState, running: Reservation | None) -> list[Step]:
         steps = [s for s in timetable(state.input, self._now) if s.at <= self._now + 24 * HOUR]
         return [self._step(step, running if index == 0 else None) for index, step in enumerate(steps)]
 

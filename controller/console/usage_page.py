@@ -47,9 +47,9 @@ def register(app: Flask, ctx: Context) -> None:
     @page(app, ctx, "/usage")
     def usage(actor: Actor) -> ResponseReturnValue:
         view, facts = asked(actor)
-        zone, now = language.chosen_zone(), ctx.clock()
+        zone = language.chosen_zone()
         every = max(1, len(view.bars) // 6)
-        labels = [(b.x + b.width / 2, _label(b.at, now, zone, facts["hours"])) for b in view.bars[every // 2 :: every]]
+        labels = [(b.x + b.width / 2, _label(b.at, zone, facts["hours"])) for b in view.bars[every // 2 :: every]]
         return render_template("console/usage.html", view=view, labels=labels, **facts)
 
     @page(app, ctx, "/usage/requests.csv")
@@ -73,7 +73,7 @@ def register(app: Flask, ctx: Context) -> None:
         return _csv("hours", view, head, rows)
 
 
-def _label(at: int, now: int, zone: Any, hours: str) -> str:
+def _label(at: int, zone: Any, hours: str) -> str:
     local = show.moment(at, zone)
     return local.strftime("%H:%M") if hours == "24h" else show.date(local)
 

@@ -73,7 +73,7 @@ def test_an_operation_is_described_in_full(operation: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("route", [r for r in ROUTES if r.body is not None], ids=lambda r: f"{r.method} {r.path}")
 def test_examples_of_bodies_are_taken(route: Any) -> None:
-    parse_body(route.body, json.dumps(BODIES[route.body.__name__]).encode(), "application/json")
+    parse_body(route.body, json.dumps(BODIES[route.body.__name__]).encode())
 
 
 def test_ids_lead_on() -> None:
