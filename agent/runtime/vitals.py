@@ -50,7 +50,7 @@ class Vitals:
         self._offset = offset
         self.on_gpu = bool(names)
         anew = httpx.Limits(max_keepalive_connections=0)  # as requests come: an old connection proves nothing
-        transport = httpx.AsyncHTTPTransport(uds=process.socket or None, limits=anew)
+        transport = httpx.AsyncHTTPTransport(uds=process.socket or None, limits=anew, verify=False)  # as in probe.py
         host = f"[{process.host}]" if ":" in process.host else process.host
         self._client = httpx.AsyncClient(
             transport=transport,

@@ -50,7 +50,7 @@ def n(fleet: TwoNodes) -> TwoNodes:
 
 
 def models(n: TwoNodes, who: str = "maya") -> dict[str, Any]:
-    answer = httpx.get(f"{n.gateway_url}/v1/models", headers=n.headers(who)).json()
+    answer = n.http.get(f"{n.gateway_url}/v1/models", headers=n.headers(who)).json()
     return {item["id"]: item for item in answer["data"]}
 
 
@@ -228,7 +228,7 @@ def test_a_node_that_cannot_be_reached_is_named(n: TwoNodes) -> None:
         assert n.chat("maya", "base").status_code == 200
     finally:
         n.second_gateway.start()
-        n.until(lambda: httpx.get(n.second_url + "/healthz").status_code == 200, 20, "it is back")
+        n.until(lambda: n.http.get(n.second_url + "/healthz").status_code == 200, 20, "it is back")
     n.until(lambda: n.chat("maya", "far").status_code == 200, 20, "and is relayed to again")
 
 
@@ -239,7 +239,7 @@ def test_it_goes_on_without_the_controller(n: TwoNodes) -> None:
         headers, url = n.headers("maya"), f"{n.second_url}/v1/models/base"
 
         def aged() -> bool:
-            return "As known at" in httpx.get(url, headers=headers).text
+            return "As known at" in n.http.get(url, headers=headers).text
 
         n.until(aged, 20, "what is known has its age")
         n.gateway.stop()

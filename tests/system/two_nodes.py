@@ -6,8 +6,6 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-import httpx
-
 from tests.parts import free_port
 from tests.system.cluster import BIN, Cluster, ClusterError, Process
 from tests.system.conftest import SIMULATED
@@ -68,7 +66,9 @@ class TwoNodes(Cluster):
         subprocess.run(command, env=self.second_env, check=True, capture_output=True, timeout=60)
         self.second_agent.start()
         self.second_gateway.start()
-        self.until(lambda: httpx.get(self.second_url + "/healthz").status_code == 200, 20, "the second gateway answers")
+        self.until(
+            lambda: self.http.get(self.second_url + "/healthz").status_code == 200, 20, "the second gateway answers"
+        )
         self.until(lambda: self.request("GET", "/channels/n2/main").status_code == 200, 20, "its channel is there")
 
     def _with_relay(self, text: str, node: str) -> str:
@@ -92,7 +92,7 @@ class TwoNodes(Cluster):
         """Waits until a node's gateway says that `model` is on `where`; its error (asked in a path: never relayed)."""
 
         def look() -> Any:
-            answer = httpx.get(f"{url or self.gateway_url}/v1/models/{model}", headers=self.headers("maya"))
+            answer = self.http.get(f"{url or self.gateway_url}/v1/models/{model}", headers=self.headers("maya"))
             error = answer.json().get("error", {})
             found = [p for p in error.get("elsewhere", ()) if p["channel"] == where and p["served"] is served]
             return error if found else None
