@@ -14,6 +14,7 @@ from sqlalchemy.orm import Session
 from controller import shapes
 from controller.booking.view import policy_for, policy_shape
 from controller.context import Context
+from controller.fleet import addresses
 from controller.fleet.live import LiveChannel, LiveFailure
 from controller.fleet.snapshot import ChannelState, read_nodes
 from controller.rights import Actor
@@ -115,7 +116,7 @@ def _shape(seen: Seen, actor: Actor, channel: Channel, node: Node, now: int) -> 
     following = next((r for r in booked if r.starts_at > now), None)
     concerns = decision.reservation.id if decision.reservation else None
     lead = channel.preload_lead_seconds
-    gateway = next(iter(ctx.live.node(node.name).gateway_urls or node.gateway_urls), None)
+    said = ctx.live.node(node.name)
     return {
         "id": f"{node.name}/{channel.name}",
         "node": node.name,
@@ -136,8 +137,8 @@ def _shape(seen: Seen, actor: Actor, channel: Channel, node: Node, now: int) -> 
         "load": _load(live, now),
         "in_flight": live.in_flight,
         "drain_deadline": text_of(live.drain_deadline),
-        "gateway_url": gateway,
-        "base_url": f"{gateway.rstrip('/')}/channels/{channel.name}/v1" if gateway else None,
+        "gateway_url": addresses.gateway(said, node),
+        "base_url": addresses.base_url(said, node, channel.name),
         "default_model": channel.default_model,
         "default_preset": channel.default_preset,
         "preload_lead_seconds": ctx.settings.min_preload_lead_seconds if lead is None else lead,
@@ -146,7 +147,7 @@ def _shape(seen: Seen, actor: Actor, channel: Channel, node: Node, now: int) -> 
         "gpus": _gpus(ctx, channel, node),
         "gpu_memory_bytes": channel.gpu_memory_bytes,
         "engines": list(channel.engines),
-        "online": ctx.live.node(node.name).online,
+        "online": said.online,
         "cordoned": node.cordoned,
     }
 

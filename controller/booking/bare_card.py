@@ -2,35 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 from urllib.parse import urlsplit
 
 from controller.booking.view import Place
-from controller.fleet.live import Live, LiveGpu, LiveGpuProcess
+from controller.fleet import addresses
+from controller.fleet.live import Live, LiveGpu, LiveGpuProcess, LiveNode
 
 NOTHING_LOADED = "No model runs in this time: the card is yours, on the node itself."
 
 
 def card(live: Live, place: Place) -> dict[str, Any]:
     """{node, host, gpu_uuids[], cuda_visible_devices, message, processes[], in_use} of an exclusive booking's page."""
-    node, channel = place.node, place.channel
-    url = next(iter(live.node(node.name).gateway_urls or node.gateway_urls), None)
-    uuids = list(channel.gpu_uuids)
+    node, uuids = place.node, list(place.channel.gpu_uuids)
+    said = live.node(node.name)
+    url = addresses.gateway(said, node)
     return {
         "node": node.name,
         "host": (urlsplit(url).hostname if url else None) or node.name,
         "gpu_uuids": uuids,
         "cuda_visible_devices": f"CUDA_VISIBLE_DEVICES={','.join(uuids)}" if uuids else None,
         "message": NOTHING_LOADED,
-        "processes": [process_shape(p) for p in processes(live, place)],
-        "in_use": in_use(gpus(live, place)),
+        "processes": [process_shape(p) for p in processes(said, uuids)],
+        "in_use": in_use(gpus(said, uuids)),
     }
 
 
-def gpus(live: Live, place: Place) -> list[LiveGpu]:
-    """The channel's, as far as they can be seen."""
-    mine = set(place.channel.gpu_uuids)
-    return [gpu for gpu in live.node(place.node.name).gpus if gpu.uuid in mine and not gpu.problem]
+def gpus(said: LiveNode, uuids: Collection[str]) -> list[LiveGpu]:
+    """A channel's, as far as they can be seen."""
+    return [gpu for gpu in said.gpus if gpu.uuid in uuids and not gpu.problem]
 
 
 def in_use(cards: list[LiveGpu]) -> dict[str, int] | None:
@@ -45,9 +46,9 @@ def in_use(cards: list[LiveGpu]) -> dict[str, int] | None:
     }
 
 
-def processes(live: Live, place: Place) -> list[LiveGpuProcess]:
-    """Processes on the channel's GPUs that are no engine of ours, by pid, each once."""
-    found = {p.pid: p for gpu in gpus(live, place) for p in gpu.processes if p.channel is None}
+def processes(said: LiveNode, uuids: Collection[str]) -> list[LiveGpuProcess]:
+    """Processes on a channel's GPUs that are no engine of ours, by pid, each once."""
+    found = {p.pid: p for gpu in gpus(said, uuids) for p in gpu.processes if p.channel is None}
     return [found[pid] for pid in sorted(found)]
 
 

@@ -16,7 +16,7 @@ from controller.console import show
 from controller.console import state as state_of
 from controller.console.facts import ChannelFacts, Fleet, Held, NodeFacts
 from controller.context import Context
-from controller.fleet import snapshot
+from controller.fleet import addresses, snapshot
 from controller.fleet.live import LiveChannel, LiveNode
 from controller.scheduling.targets import decide
 from controller.scheduling.types import Decision
@@ -147,7 +147,7 @@ class _Keeper:
         """The facts, and until when they hold."""
         state = read.states.get(channel.id)
         decision = decide(state.input, now) if state else Decision(None, "idle")
-        url = state_of.base_url(channel, node, live)
+        url = addresses.base_url(live, node, channel.name) or ""
         full = f"{node.name}/{channel.name}"
         bookings = tuple(
             _held(r, full, url, state, read.names) for r in read.held.get(channel.id, []) if r.ends_at > now

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from controller.console import show
 from controller.context import Context
 from controller.fleet import snapshot
-from controller.fleet.live import LiveChannel, LiveGpu, LiveNode
+from controller.fleet.live import LiveChannel, LiveGpu
 from controller.scheduling.types import Decision
-from controller.store.tables import Channel, Node
+from controller.store.tables import Channel
 from controller.words import EXCLUSIVE, FALLBACK, PHASES
 
 SWITCHING = ("draining", "stopping", "freeing")
@@ -42,12 +42,6 @@ def pill(said: LiveChannel, exclusive: bool) -> tuple[str, str, str]:
     if exclusive and said.phase == "off":
         return EXCLUSIVE
     return PHASES.get(said.phase, PHASES["unknown"])
-
-
-def base_url(channel: Channel, node: Node, live: LiveNode) -> str:
-    """What an OpenAI client is given for this channel; empty while its gateway's address is not known."""
-    gateway = next(iter(live.gateway_urls or node.gateway_urls), None)
-    return f"{gateway.rstrip('/')}/channels/{channel.name}/v1" if gateway else ""
 
 
 def gpu_label(channel: Channel, gpus: tuple[LiveGpu, ...]) -> str:

@@ -25,6 +25,7 @@ from controller.channel_view import see
 from controller.console.asking import page
 from controller.context import Context
 from controller.errors import Conflict, NotFound, TooMany
+from controller.fleet.addresses import base_url
 from controller.rights import Actor
 from controller.said import say
 from controller.store import channels
@@ -64,7 +65,7 @@ def register(app: Flask, ctx: Context) -> None:
     @app.post("/api/console/try/<node>/<name>")  # below /api, so that its refusals are JSON
     def chat(node: str, name: str) -> ResponseReturnValue:
         actor = auth.authenticate(ctx, request, ctx.clock())
-        body = parse_body(Chat, request.get_data(), request.content_type)
+        body = parse_body(Chat, request.get_data())
         assert isinstance(body, Chat)
         url = _gateway(ctx, node, name)
         if not keys.enter(actor.id):
@@ -130,10 +131,10 @@ def _gateway(ctx: Context, node_name: str, name: str) -> str:
         row = channels.find(db, node_name, name)
     if row is None or row[0].gone_at is not None:
         raise NotFound(say("there is no channel %(node)s/%(name)s", node=node_name, name=name))
-    gateway = next(iter(ctx.live.node(node_name).gateway_urls or row[1].gateway_urls), None)
-    if not gateway:
+    found = base_url(ctx.live.node(node_name), row[1], name)
+    if found is None:
         raise Conflict(say("node %(node)s has not said yet where its gateway listens", node=node_name))
-    return f"{gateway.rstrip('/')}/channels/{name}/v1"
+    return found
 
 
 def _open(shape: dict[str, Any]) -> bool:

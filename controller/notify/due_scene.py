@@ -13,7 +13,7 @@ from typing import Any, cast
 from sqlalchemy import Select, and_, select
 from sqlalchemy.orm import Session
 
-from controller.booking import free
+from controller.booking import bare_card, free
 from controller.context import Context
 from controller.fleet.live import LiveGpuProcess
 from controller.notify.tell import Event, for_participants
@@ -116,11 +116,7 @@ class Scene:
     def processes(self, booked: Booked) -> list[LiveGpuProcess]:
         """What runs on a channel's GPUs and is no engine of ours."""
         said = self.ctx.live.node(booked.node.name)
-        if not said.online:
-            return []
-        gpus = set(booked.gpu_uuids)
-        found = {p.pid: p for g in said.gpus if g.uuid in gpus for p in g.processes if p.channel is None}
-        return [found[pid] for pid in sorted(found)]
+        return bare_card.processes(said, booked.gpu_uuids) if said.online else []
 
     def administrators(self) -> tuple[str, ...]:
         if self._admins is None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from sqlalchemy import select
 
+from controller.fleet.addresses import base_url
 from controller.notify.due_scene import DAY, MINUTE, Booked, Due, Scene
 from controller.store.tables import Reservation, holding
 
@@ -45,16 +46,13 @@ def ready(scene: Scene, booked: Booked) -> Iterator[Due]:
     row = booked.row
     if row.starts_at > scene.now:
         return
-    said = scene.ctx.live.channel(booked.node.name, booked.channel)
+    said, live = scene.ctx.live.node(booked.node.name), scene.ctx.live.channel(booked.node.name, booked.channel)
     if row.kind == "exclusive":
-        if said.phase == "off":
+        if live.phase == "off":
             gpus = {"gpus": list(booked.gpu_uuids), "host": booked.node.name, "message": "ready_card"}
             yield from scene.for_sharers(f"ready:{row.id}", "ready", booked, gpus)
         return
-    if said.phase == "ready" and not said.fallback and booked.started_with and said.running == booked.started_with:
-        yield from scene.for_sharers(f"ready:{row.id}", "ready", booked, {"base_url": _base_url(scene, booked)})
-
-
-def _base_url(scene: Scene, booked: Booked) -> str | None:
-    urls = list(scene.ctx.live.node(booked.node.name).gateway_urls) or list(booked.node.gateway_urls or [])
-    return f"{str(urls[0]).rstrip('/')}/channels/{booked.channel}/v1" if urls else None
+    if live.phase == "ready" and not live.fallback and booked.started_with and live.running == booked.started_with:
+        yield from scene.for_sharers(
+            f"ready:{row.id}", "ready", booked, {"base_url": base_url(said, booked.node, booked.channel)}
+        )
