@@ -181,7 +181,7 @@ def test_reserved_and_failing(sim: Cluster) -> None:
 
 def test_exclusive(sim: Cluster) -> None:
     booking = sim.book(None, 0, 600, participants=["noor"])
-    sim.until(lambda: sim.channel()["phase"] == "off", 15, "the card is empty")
+    sim.until(lambda: sim.channel()["phase"] == "off", 20, "the card is empty")
     assert sim.channel()["why"] == "exclusive"
     assert seen(sim) == table((503, "gpu_exclusive"), RESERVED)
     sim.post(f"/reservations/{booking['id']}/end", {"reason": "maintenance"})

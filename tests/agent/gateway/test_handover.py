@@ -99,7 +99,7 @@ def test_restarts_under_a_steady_load(node: Node, before: str, after: str) -> No
         assert load.problems == []
         await node.up(int(after))
         old.signal(signal.SIGTERM)
-        assert await asyncio.to_thread(old.wait, 10) == 0
+        assert await asyncio.to_thread(old.wait, 20) == 0
         assert not node.offered()
         assert len(node.rows) == len({r["id"] for r in node.rows}) == load.answers, "each once, none lost"
 
@@ -156,7 +156,7 @@ def test_streams_go_on_in_the_old_one_and_are_counted_with_the_new_ones(node: No
         for each in (first, second):
             assert b'"code":"model_switching"' in await asyncio.wait_for(each.read(), 20)
         await asyncio.wait_for(node.agent.wait_drained("main"), 20)
-        assert await asyncio.to_thread(old.wait, 5) == 0, "it goes with its last stream"
+        assert await asyncio.to_thread(old.wait, 20) == 0, "it goes with its last stream"
         assert new.alive()
         for writer in (first_writer, second_writer, idle_writer):
             writer.close()
@@ -172,7 +172,7 @@ def test_the_old_one_lingers_no_longer_than_it_may(node: Node) -> None:
         reader, writer = await node.stream()
         node.gateway()
         assert b'"code":"restarting"' in await asyncio.wait_for(reader.read(), 20)
-        assert await asyncio.to_thread(old.wait, 5) == 0
+        assert await asyncio.to_thread(old.wait, 20) == 0
         writer.close()
 
     go(node, test, gateway_linger_seconds=0.3)
@@ -188,7 +188,7 @@ def test_the_old_one_goes_on_where_the_new_one_fails(node: Node) -> None:
         node.listen(f"127.0.0.1:{taken.getsockname()[1]}")
         async with Load(node).running() as load:
             new = node.gateway()
-            assert await asyncio.to_thread(new.wait, 10) == 1
+            assert await asyncio.to_thread(new.wait, 20) == 1
             assert "cannot listen on" in new.output()
             await load.more(20)
         assert load.problems == []
@@ -200,7 +200,7 @@ def test_the_old_one_goes_on_where_the_new_one_fails(node: Node) -> None:
         taken.close()
         node.listen("127.0.0.1:0")
         node.gateway()
-        assert await asyncio.to_thread(old.wait, 10) == 0, "one more address: the others were handed over"
+        assert await asyncio.to_thread(old.wait, 20) == 0, "one more address: the others were handed over"
         assert (await node.ask()).status == 200
 
     go(node, test)
@@ -231,7 +231,7 @@ def test_a_signal_starts_the_successor(node: Node) -> None:
     async def test() -> None:
         systemd = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         systemd.bind(str(node.folder / "notify"))
-        systemd.settimeout(5)
+        systemd.settimeout(20)
         old = node.gateway(NOTIFY_SOCKET=str(node.folder / "notify"))
         await node.up()
         assert systemd.recv(100) == b"READY=1\nMAINPID=%d\n" % old.pid

@@ -61,7 +61,7 @@ def test_sigterm_accepts_nothing_more_and_finishes_what_runs(place: Place) -> No
             assert child.alive()
             place.engine.seen[-1].writer.transport.abort()
             await asyncio.wait_for(reader.read(), 20)
-            assert await asyncio.to_thread(child.wait, 5) == 0
+            assert await asyncio.to_thread(child.wait, 20) == 0
             idle_writer.close()
             writer.close()
         await place.engine.stop()
@@ -78,7 +78,7 @@ def test_linger_ends(place: Place) -> None:
             reader, writer = await place.dial(chat(True))
             await reader.readuntil(b"\r\n\r\n")
             child.signal(signal.SIGTERM)
-            assert await asyncio.to_thread(child.wait, 5) == 0
+            assert await asyncio.to_thread(child.wait, 20) == 0
             writer.close()
         await place.engine.stop()
 
@@ -97,7 +97,7 @@ def test_linger_comes_with_the_table_and_a_stream_is_told_at_its_end(place: Plac
             rest = await asyncio.wait_for(reader.read(), 20)
             assert b'"code":"restarting"' in rest
             assert rest.endswith(b"\r\n0\r\n\r\n")
-            assert await asyncio.to_thread(child.wait, 5) == 0
+            assert await asyncio.to_thread(child.wait, 20) == 0
             writer.close()
         await place.engine.stop()
 
@@ -121,7 +121,7 @@ def test_metrics_at_an_address_of_their_own(place: Place) -> None:
         assert get(there, "/v1/models", **{"x-api-key": secret("maya")}).status_code == 200
     place.listen("127.0.0.1:0")
     with place.gateway(SLOTSERVE_METRICS_ADDRESS="nonsense") as child:
-        assert child.wait(5) == 1
+        assert child.wait(20) == 1
         assert "SLOTSERVE_METRICS_ADDRESS: 'nonsense' is not host:port" in place.log.read_text()
 
 
@@ -140,7 +140,7 @@ def test_usage_outlives_a_gateway_that_ends_while_the_agent_is_away(place: Place
         with place.gateway() as child:
             await ask()
             child.signal(signal.SIGTERM)
-            assert await asyncio.to_thread(child.wait, 5) == 0
+            assert await asyncio.to_thread(child.wait, 20) == 0
         (left,) = saved.glob("usage-*.json")
         assert left.stat().st_mode & 0o777 == 0o600
         (saved / "usage-broken.json").write_text("{")
@@ -153,7 +153,7 @@ def test_usage_outlives_a_gateway_that_ends_while_the_agent_is_away(place: Place
                     await asyncio.sleep(0.01)
             await ask()  # the last row goes out at the end, not half a second later
             child.signal(signal.SIGTERM)
-            assert await asyncio.to_thread(child.wait, 5) == 0
+            assert await asyncio.to_thread(child.wait, 20) == 0
             assert len(rows) == 3
         await agent.close_server()
         assert len({r["id"] for r in rows}) == 3
@@ -180,7 +180,7 @@ def test_usage_outlives_a_gateway_that_is_killed(place: Place) -> None:
         with place.gateway() as child:
             await ask(3)
             child.signal(signal.SIGKILL)
-            await asyncio.to_thread(child.wait, 5)
+            await asyncio.to_thread(child.wait, 20)
         (left,) = saved.glob("rows-*.jsonl")
         assert left.stat().st_mode & 0o777 == 0o600
         with left.open("a") as file:
@@ -189,7 +189,7 @@ def test_usage_outlives_a_gateway_that_is_killed(place: Place) -> None:
             await ask(2)
             assert not left.exists()
             child.signal(signal.SIGKILL)
-            await asyncio.to_thread(child.wait, 5)
+            await asyncio.to_thread(child.wait, 20)
         agent = Gateways(place.folder / "state", place.folder / "state" / "run", rows.extend)
         await agent.start()
         with place.gateway() as child:
@@ -200,14 +200,14 @@ def test_usage_outlives_a_gateway_that_is_killed(place: Place) -> None:
                 while any(path.stat().st_size for path in saved.glob("rows-*.jsonl")):
                     await asyncio.sleep(0.01)
             child.signal(signal.SIGKILL)  # what was taken is not told again
-            await asyncio.to_thread(child.wait, 5)
+            await asyncio.to_thread(child.wait, 20)
         with place.gateway() as child:
             await ask(1)
             async with asyncio.timeout(10):
                 while len(rows) < 8:
                     await asyncio.sleep(0.01)
             child.signal(signal.SIGTERM)
-            assert await asyncio.to_thread(child.wait, 5) == 0
+            assert await asyncio.to_thread(child.wait, 20) == 0
         await agent.close_server()
         assert len({r["id"] for r in rows}) == len(rows) == 8
         assert {r["model"] for r in rows} == {rows[0]["model"]}

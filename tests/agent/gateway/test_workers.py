@@ -35,7 +35,7 @@ def test_workers_share_the_work_and_one_that_dies_is_started_again(node: Node) -
         await node.counted(40)  # also the dead one's
         pids = [link.pid for link in node.agent._links]
         parent.signal(signal.SIGTERM)
-        assert await asyncio.to_thread(parent.wait, 10) == 0
+        assert await asyncio.to_thread(parent.wait, 20) == 0
         assert not any(map(pid_alive, pids))
         assert "worker ended, started again" in parent.output()
         assert "Traceback" not in parent.output()
