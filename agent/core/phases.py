@@ -12,7 +12,7 @@ blocked     nothing may be started: somebody else's process holds the GPU, or ou
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Literal
 
 from agent.core.types import Phase
 
@@ -33,8 +33,6 @@ Event = Literal[
     "rest",  # nothing should run
     "wait",  # what should run waits for its next try
 ]
-PHASES: tuple[Phase, ...] = get_args(Phase)
-EVENTS: tuple[Event, ...] = get_args(Event)
 
 TABLE: dict[tuple[Phase, Event], Phase] = {
     ("off", "adopted_loading"): "loading",
@@ -66,9 +64,6 @@ TABLE: dict[tuple[Phase, Event], Phase] = {
     ("blocked", "rest"): "off",
     ("blocked", "wait"): "retry_wait",
 }
-
-# Phases in which an engine's process may exist. Starting one anywhere else than in `freeing` is not in the table.
-WITH_PROCESS: frozenset[Phase] = frozenset({"loading", "ready", "draining", "stopping", "blocked"})
 
 
 class ImpossibleTransition(Exception):

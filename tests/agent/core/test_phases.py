@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import pytest
 
-from agent.core.phases import EVENTS, PHASES, TABLE, WITH_PROCESS, ImpossibleTransition, after
+from agent.core.phases import TABLE, Event, ImpossibleTransition, after
+from agent.core.types import Phase
+
+PHASES, EVENTS = get_args(Phase), get_args(Event)
+WITH_PROCESS = {"loading", "ready", "draining", "stopping", "blocked"}  # an engine's may exist
 
 # A row an event, in the order of PHASES: off draining stopping freeing loading ready retry_wait blocked.
 MATRIX = """
