@@ -74,7 +74,7 @@ def delivery(call: Call) -> dict[str, Any]:
 
 def notice(row: Notification) -> dict[str, Any]:
     """A notice as it is shown; the words in the reader's language are made of `facts` (controller/notify/wording.py)."""
-    facts = row.facts or {"message": "plain", "text": row.text}
+    facts = notifications.facts_of(row)
     said = wording.render(row.kind, facts)
     return {
         "id": row.id,

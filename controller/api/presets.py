@@ -47,11 +47,7 @@ def create(call: Call) -> dict[str, Any]:
             raise Invalid.field(
                 "model", say("there is no model %(model)s; see the list of models", model=repr(body.model))
             )
-        if presets.find(session, body.model, body.name) is not None:
-            raise Conflict(
-                say("name: %(model)s has a preset %(name)s already", model=body.model, name=repr(body.name)),
-                details={"name": say("is taken")},
-            )
+        _not_taken(session, body.model, body.name)
         need_permission(call, body.engine, tokens, body.env)
         row = Preset(
             model=body.model,
@@ -134,11 +130,7 @@ def _pin_running(session: Write, call: Call, row: Preset) -> None:
 
 
 def _rename(session: Write, row: Preset, name: str, now: int) -> None:
-    if presets.find(session, row.model, name) is not None:
-        raise Conflict(
-            say("name: %(model)s has a preset %(name)s already", model=row.model, name=repr(name)),
-            details={"name": say("is taken")},
-        )
+    _not_taken(session, row.model, name)
     uses = presets.uses(session, row, now)
     if uses:
         raise Conflict(
@@ -146,6 +138,14 @@ def _rename(session: Write, row: Preset, name: str, now: int) -> None:
             details={"uses": uses},
         )
     row.name = name
+
+
+def _not_taken(session: Session, model: str, name: str) -> None:
+    if presets.find(session, model, name) is not None:
+        raise Conflict(
+            say("name: %(model)s has a preset %(name)s already", model=model, name=repr(name)),
+            details={"name": say("is taken")},
+        )
 
 
 def _found(session: Session, call: Call) -> Preset:

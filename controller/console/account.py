@@ -70,7 +70,7 @@ def register(app: Flask, ctx: Context) -> None:
         lang, zone = str(get_locale()), language.chosen_zone()
         items = []
         for row in rows[:SHOWN]:
-            said = wording.render(row.kind, row.facts or {"message": "plain", "text": row.text}, lang, zone)
+            said = wording.render(row.kind, notifications.facts_of(row), lang, zone)
             items.append(
                 {
                     "id": row.id,

@@ -6,6 +6,7 @@ A person who does not want a kind in the product has a row all the same (`shown`
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import Any
 
 from sqlalchemy import func, select, update
 from sqlalchemy.orm import Session
@@ -68,3 +69,8 @@ def read(session: Session, user_id: str, ids: list[str] | None, now: int) -> int
     if ids is not None:
         statement = statement.where(Notification.id.in_(ids))
     return changed(session, statement.values(read_at=now))
+
+
+def facts_of(row: Notification) -> dict[str, Any]:
+    """What a notice is made of; one of the first version has its sentence alone."""
+    return row.facts or {"message": "plain", "text": row.text}
