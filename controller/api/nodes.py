@@ -11,6 +11,7 @@ from pydantic import Field
 from controller import shapes
 from controller.api.route import Body, Call, Page, Query, Route, cursor, listed, place
 from controller.booking import draining
+from controller.booking.offers import Offer
 from controller.errors import Invalid, NotFound, Unavailable
 from controller.fleet.live import LiveGpu, LiveNode
 from controller.notify import inbox
@@ -69,9 +70,16 @@ def add_node(call: Call) -> dict[str, Any]:
 
 
 def change_node(call: Call) -> dict[str, Any]:
+    asked = call.body(NodeChange)
+    if asked.drain_until is not None and asked.drain_until > call.now:
+        with call.ctx.store.read() as session:
+            node = _found(session, call)
+            seen = draining.preview(session, call.ctx, call.actor, node, call.now, asked.drain_until)
+            offers = draining.offered(seen)
+    else:
+        offers = {}
     with call.ctx.store.write() as session:
         node = _found(session, call)
-        asked = call.body(NodeChange)
         if asked.cordoned is None and asked.disabled is None and asked.drain_until is None:
             raise Invalid.field("cordoned", say("say what is to change: cordoned or disabled, true or false"))
         if asked.drain_until is not None and asked.cordoned is False:
@@ -82,17 +90,17 @@ def change_node(call: Call) -> dict[str, Any]:
             node.disabled_at = call.now if asked.disabled else None
             audit.add(session, call.actor.id, f"node.{'disable' if asked.disabled else 'enable'}", node.name, call.now)
         if asked.cordoned is not None or asked.drain_until is not None:
-            _cordon(session, call, node, asked)
+            _cordon(session, call, node, asked, offers)
         rows = channels.of_nodes(session, [node.id])
         session.touch(*(c.id for c, _ in rows))
     call.ctx.keys_changed()  # a node that is disabled is cut off at once
     return shape(call, node, [f"{node.name}/{c.name}" for c, _ in rows])
 
 
-def _cordon(session: Write, call: Call, node: Node, asked: NodeChange) -> None:
+def _cordon(session: Write, call: Call, node: Node, asked: NodeChange, offers: dict[str, list[Offer]]) -> None:
     before = _rest(node)
     if asked.drain_until is not None:
-        draining.drain(session, call.ctx, call.actor, node, call.now, asked.drain_until, asked.reason.strip())
+        draining.drain(session, node, call.now, asked.drain_until, asked.reason.strip(), offers)
     else:
         draining.lift(session, node, call.now)
         node.cordoned = bool(asked.cordoned)

@@ -49,7 +49,7 @@ def _list(app: App, rows: list[list[Any]], items: list[dict[str, Any]], nothing:
 
 @click.group(cls=Group)
 def booking() -> None:
-    """One booking: show, edit, extend, move, end, cancel, approve, reject.
+    """One booking: show, edit, extend, move, end, cancel, uncancel, approve, reject.
 
     ID may be its last few characters, where no other booking ends with them."""
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
+from controller.booking import free
+from controller.store.session import Write
 from controller.times import text_of
 from tests.controller.api.conftest import DAY, HOUR, MIN, World
 from tests.controller.api.test_moving import channels_of, lost
@@ -87,3 +91,17 @@ def test_bad_wishes_name_the_field(w: World) -> None:
     w.bad(404, "GET", f"/nodes/nowhere/drain-preview?until={later}")
     assert w.get("/nodes/n1")["cordoned"] is False
     assert w.good("PATCH", "/nodes/n1", {"cordoned": True, "reason": "dust"})["cordon_reason"] == "dust"
+
+
+def test_offers_are_looked_for_before_anything_is_written(lost: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a big fleet that takes seconds, and nobody else writes while a transaction lasts."""
+    w = lost
+    w.book(HOUR, 2 * HOUR)
+    sessions, real = [], free.ranked
+    monkeypatch.setattr(
+        free, "ranked", lambda session, *args, **more: sessions.append(session) or real(session, *args, **more)
+    )
+    w.good("PATCH", "/nodes/n1", {"drain_until": text_of(w.now + DAY)})
+    assert sessions
+    assert not [s for s in sessions if isinstance(s, Write)]
+    assert "n2/c" in w.get("/notifications", "maya")["items"][0]["text"]
