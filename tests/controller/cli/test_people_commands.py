@@ -11,12 +11,12 @@ import icalendar
 from controller.store.channel_states import Doing, record
 from controller.store.tables import Usage
 from tests.console_scene import PASSWORD, Scene
-from tests.controller.cli.test_commands import Run, run, world  # noqa: F401 - fixtures
+from tests.controller.cli.commands import Run
 
 HOUR = 3_600_000
 
 
-def test_feeds_are_made_read_listed_and_revoked(run: Run, world: Scene) -> None:  # noqa: F811
+def test_feeds_are_made_read_listed_and_revoked(run: Run, world: Scene) -> None:
     made = run("maya", "feed", "create", "phone")
     assert made.exit_code == 0, made.output
     url = made.stdout.strip()
@@ -39,7 +39,7 @@ def test_feeds_are_made_read_listed_and_revoked(run: Run, world: Scene) -> None:
     assert run("maya", "feeds", "--user", "lin").exit_code == 1
 
 
-def test_audit_in_words_and_filtered(run: Run, world: Scene) -> None:  # noqa: F811
+def test_audit_in_words_and_filtered(run: Run, world: Scene) -> None:
     assert run("lin", "user", "edit", "maya", "--role", "approver").exit_code == 0
     assert run("lin", "key", "create", "ci", "--for", "maya").exit_code == 0
     text = run("lin", "audit").output
@@ -53,7 +53,7 @@ def test_audit_in_words_and_filtered(run: Run, world: Scene) -> None:  # noqa: F
     assert run("maya", "audit").exit_code == 1
 
 
-def test_usage_in_sums_and_for_spreadsheets(run: Run, world: Scene) -> None:  # noqa: F811
+def test_usage_in_sums_and_for_spreadsheets(run: Run, world: Scene) -> None:
     with world.store.write() as db:
         from controller.store.channels import by_full_name
 
@@ -83,7 +83,7 @@ def test_usage_in_sums_and_for_spreadsheets(run: Run, world: Scene) -> None:  # 
     assert whole["zone"] == "Asia/Shanghai"
 
 
-def test_disabling_tells_first_what_it_does(run: Run, world: Scene) -> None:  # noqa: F811
+def test_disabling_tells_first_what_it_does(run: Run, world: Scene) -> None:
     asked = run("lin", "user", "disable", "maya", input="n\n")
     assert asked.exit_code == 1
     assert "is cancelled" in asked.stderr
@@ -95,7 +95,7 @@ def test_disabling_tells_first_what_it_does(run: Run, world: Scene) -> None:  # 
     assert run("maya", "keys").exit_code == 0
 
 
-def test_a_password_that_an_administrator_sets_is_temporary(run: Run, world: Scene) -> None:  # noqa: F811
+def test_a_password_that_an_administrator_sets_is_temporary(run: Run, world: Scene) -> None:
     typed = "a new horse\na new horse\n"
     assert run("lin", "user", "edit", "maya", "--password", input=typed).exit_code == 0
     assert _must_change(world, "maya")
@@ -106,12 +106,12 @@ def test_a_password_that_an_administrator_sets_is_temporary(run: Run, world: Sce
     assert run("lin", "user", "add", "new", "--temporary").exit_code == 0
 
 
-def _must_change(world: Scene, name: str) -> bool:  # noqa: F811
+def _must_change(world: Scene, name: str) -> bool:
     answer = world.app.test_client().get("/api/v1/me", headers={"Authorization": f"Bearer {world.keys[name]}"})
     return bool(answer.get_json()["must_change_password"])
 
 
-def test_settings_are_the_controllers_own(run: Run) -> None:  # noqa: F811
+def test_settings_are_the_controllers_own(run: Run) -> None:
     items = json.loads(run("lin", "settings", "--json", env={"SLOTSERVE_TICK_SECONDS": "9"}).output)
     assert items["of"] == "controller"
     assert {i["variable"]: i["value"] for i in items["items"]}["SLOTSERVE_MAX_BOOKING_HOURS"] == 0

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.console_scene import Scene
-from tests.controller.cli.test_commands import Run, run, world  # noqa: F401 - fixtures
+from tests.controller.cli.commands import Run
 
 README = (Path(__file__).parents[3] / "README.md").read_text()
 SECTION = README.partition("## REST and the command line")[2].partition("\n## ")[0]
@@ -35,7 +35,7 @@ def test_there_are_examples() -> None:
 
 
 @pytest.mark.parametrize("line", [x for x in LINES if x.startswith("slotserve") and "login" not in x])
-def test_commands_work(run: Run, line: str) -> None:  # noqa: F811
+def test_commands_work(run: Run, line: str) -> None:
     words = words_of(line)
     answer = run("lin", *words[1:])
     assert answer.exit_code == 0, answer.output
@@ -44,7 +44,7 @@ def test_commands_work(run: Run, line: str) -> None:  # noqa: F811
 
 
 @pytest.mark.parametrize("line", [x for x in LINES if x.startswith("curl")])
-def test_curl_lines_work(world: Scene, line: str) -> None:  # noqa: F811
+def test_curl_lines_work(world: Scene, line: str) -> None:
     line = line.replace("$SLOTSERVE_API_KEY", world.keys["lin"]).replace("$SLOTSERVE_URL", "")
     line = line.replace("2030-01-31T16:00:00+01:00", "2026-11-19T16:00:00+08:00")
     words = words_of(line)[2:]

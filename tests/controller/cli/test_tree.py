@@ -19,7 +19,7 @@ from click.testing import CliRunner
 from controller.cli.app import App
 from controller.cli.main import main
 from tests.console_scene import Scene
-from tests.controller.cli.test_commands import Run, run, world  # noqa: F401 - fixtures
+from tests.controller.cli.commands import Run
 from tests.parts import free_port
 
 NAMES = """login, status, nodes, node add, node cordon, node uncordon, node remove, channels, channel show, channel set,
@@ -137,14 +137,14 @@ def _value(parameter: click.Parameter) -> str:
     return VALUES.get(str(parameter.name), "https://example.org" if parameter.name == "url" else "x")
 
 
-def offered(world: Scene, who: str, *words: str) -> list[str]:  # noqa: F811
+def offered(world: Scene, who: str, *words: str) -> list[str]:
     """What Tab offers for the last of the words."""
     app = App(httpx.WSGITransport(app=world.app), lambda: world.now, ZoneInfo("UTC"))
     found = ShellComplete(main, {"obj": app}, "slotserve", "_X").get_completions(list(words[:-1]), words[-1])
     return [item.value for item in found]
 
 
-def test_tab_offers_what_there_is(world: Scene, monkeypatch: pytest.MonkeyPatch, run: Run) -> None:  # noqa: F811
+def test_tab_offers_what_there_is(world: Scene, monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
     monkeypatch.setenv("SLOTSERVE_URL", "http://controller.test")
     monkeypatch.setenv("SLOTSERVE_API_KEY", world.keys["maya"])
     assert offered(world, "maya", "boo") == ["book", "bookings", "booking"]
@@ -166,7 +166,7 @@ def test_tab_says_nothing_where_nobody_answers(monkeypatch: pytest.MonkeyPatch, 
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_what_the_shell_reads_is_printed(run: Run, shell: str) -> None:  # noqa: F811
+def test_what_the_shell_reads_is_printed(run: Run, shell: str) -> None:
     script = run(None, "completion", shell).output
     assert "_SLOTSERVE_COMPLETE" in script
     assert json.loads(run(None, "completion", shell, "--json").output)["script"].strip() == script.strip()
@@ -182,7 +182,7 @@ def test_a_shell_completes_commands() -> None:
     assert done.stdout.split() == ["plain,channels", "plain,channel"]
 
 
-def test_ids_may_be_shortened(run: Run) -> None:  # noqa: F811
+def test_ids_may_be_shortened(run: Run) -> None:
     mine = json.loads(run("maya", "bookings", "--json").output)["items"][0]["id"]
     for part in (mine[-6:], mine[-9:]):
         assert json.loads(run("maya", "booking", "show", part, "--json").output)["id"] == mine
@@ -207,7 +207,7 @@ def test_ids_may_be_shortened(run: Run) -> None:  # noqa: F811
         (("--at", "mon 9:00", "--repeat", "weekly"), "--until DAY or --times N"),
     ],
 )
-def test_what_cannot_be_meant_is_a_usage_error(run: Run, args: tuple[str, ...], says: str) -> None:  # noqa: F811
+def test_what_cannot_be_meant_is_a_usage_error(run: Run, args: tuple[str, ...], says: str) -> None:
     answer = run("maya", "book", "Qwen3-32B-Q4_K_M", *args)
     assert answer.exit_code == 2, answer.output
     assert says in answer.stderr
@@ -229,7 +229,7 @@ def test_what_cannot_be_meant_is_a_usage_error(run: Run, args: tuple[str, ...], 
         (("bookings", "--channel", "no/where"), "there is no channel"),
     ],
 )
-def test_what_is_refused_says_why(run: Run, args: tuple[str, ...], says: str) -> None:  # noqa: F811
+def test_what_is_refused_says_why(run: Run, args: tuple[str, ...], says: str) -> None:
     answer = run("maya", *args)
     assert answer.exit_code == 1, answer.output
     assert says in answer.stderr
