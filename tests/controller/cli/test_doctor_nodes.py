@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from controller import clocks
 from controller.cli.app import App
 from controller.cli.doctor import _node
+from protos.shared import clocks
 
 NOW = 1_800_000_000_000  # 2027-01-15T08:00:00Z
 WELL: dict[str, Any] = {
