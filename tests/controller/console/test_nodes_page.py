@@ -12,7 +12,7 @@ from controller.fleet import skew
 from controller.fleet.service import VERSION
 from controller.store.tables import Node
 from tests.console_scene import NOW, Scene
-from tests.controller.console.test_machine_pages import plain
+from tests.controller.console.reading import plain
 
 DAY = 86_400_000
 

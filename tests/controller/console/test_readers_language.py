@@ -8,7 +8,7 @@ import pytest
 
 from controller.store.tables import Reservation
 from tests.console_scene import Scene
-from tests.controller.console.test_machine_pages import plain
+from tests.controller.console.reading import plain
 
 HAN = re.compile(r"[\u4e00-\u9fff]")
 
