@@ -18,10 +18,13 @@ def moment(at: Millis) -> str:
 
 
 def when(at: Millis, now: Millis) -> str:
-    """An instant for people: "03:59 UTC (in 9 min)"; with seconds where it is near, with the date where it is not today."""
+    """An instant for people: "03:59 UTC (in 9 min)"; with seconds where it is near, with the date where it is not today.
+    Rounded up, as the wait is: who comes then does not come too early."""
     wait = at - now
-    then, today = datetime.fromtimestamp(at / 1000, UTC), datetime.fromtimestamp(now / 1000, UTC)
     near = abs(wait) < 2 * MINUTE * 1000
+    unit = 1 if near else MINUTE
+    then = datetime.fromtimestamp(math.ceil(at / 1000 / unit) * unit, UTC)
+    today = datetime.fromtimestamp(now / 1000, UTC)
     text = then.strftime("%H:%M:%S" if near else "%H:%M")
     if then.date() != today.date() and not near:
         text = f"{then:%Y-%m-%d} {text}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -191,8 +192,14 @@ async def until_ready(rig: Rig, client: Any, seconds: float, retries: int = 2) -
     loading = {**LOADING, "ready_at_ms": NOW + int(seconds * 1000)}
     await rig.publish(rig.entry(phase="loading", loading=loading, steps=[step(START, A)]))
     rig.engine.behaviour = complete
+    before = refused_as_loading(rig)
     asking = asyncio.create_task(asyncio.to_thread(client.ask, rig.url, "sk-ss-tomas", Ask(retries=retries)))
     if seconds < 30:
-        await rig.until(lambda: 'outcome="model_loading"' in rig.gateway.metrics_text())
+        await rig.until(lambda: refused_as_loading(rig) > before)
         await rig.publish(rig.entry(serving=A, phase="ready", steps=[step(START, A)]))
     return await asking
+
+
+def refused_as_loading(rig: Rig) -> int:
+    """Requests so far, as the gateway has counted them."""
+    return sum(map(int, re.findall(r'outcome="model_loading",status="503"} (\d+)', rig.gateway.metrics_text())))

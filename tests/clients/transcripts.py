@@ -1,4 +1,4 @@
-"""What OpenAI's clients and curl say to each refusal of the gateway: `python -m tests.system.transcripts`, as a table in
+"""What OpenAI's clients and curl say to each refusal of the gateway: `python -m tests.clients.transcripts`, as a table in
 Markdown. A client that cannot be had is left out by name."""
 
 from __future__ import annotations
