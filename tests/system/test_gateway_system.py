@@ -78,6 +78,10 @@ def told(c: Cluster) -> Any:
     return json.loads((c.root / "a" / "gateway" / "table.json").read_bytes())
 
 
+def until_told(c: Cluster, booking: Any) -> None:
+    c.until(lambda: booking["id"] in json.dumps(told(c)["channels"]), 20, "the gateway knows of the booking")
+
+
 def offset_ms(c: Cluster) -> int:
     """Of node time, as agent and gateway have it, to the boot clock."""
     clock = told(c)["clock"]
@@ -127,7 +131,7 @@ def test_access_is_exact_to_the_millisecond(
     `holder`: what the holder may see inside, `outside`: what anybody may see outside."""
     booking = node.book(model, 3.0, 4.5)
     start, end = ms(booking["starts_at"]), ms(booking["ends_at"])
-    node.until(lambda: booking["id"] in json.dumps(told(node)["channels"]), 20, "the gateway has the plan")
+    until_told(node, booking)
     offset = offset_ms(node)
     assert offset + boottime_ms() < start, "in time"
     offsets = {offset}
@@ -206,7 +210,7 @@ def test_a_drain_before_a_reservation_ends_in_time(node: Cluster) -> None:
     try:
         booking = node.book("other", 7, 14)
         start = ms(booking["starts_at"]) / 1000
-        node.until(lambda: node.node()["plan"]["accepted"], 20, "the node has the plan")
+        until_told(node, booking)
         asked = time.time()
         ends_in = int(node.chat("tomas", "base").headers["X-SlotServe-Ends-In"])
         preload = start - 5
