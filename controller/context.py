@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -86,4 +87,12 @@ class Context:
     leads: Callable[[], bool] = lambda: True
     leader: Callable[[], str] = lambda: ""
     polled: Polled = field(default_factory=Polled)
-    extra: dict[str, Any] = field(default_factory=dict)
+    extra: dict[str, Any] = field(default_factory=dict)  # what `once` has made
+    _making: threading.RLock = field(default_factory=threading.RLock)
+
+    def once(self, name: str, make: Callable[[], Any]) -> Any:
+        """What there is one of in a process, made when it is first asked for; whatever `make` raises is raised."""
+        with self._making:
+            if name not in self.extra:
+                self.extra[name] = make()
+            return self.extra[name]

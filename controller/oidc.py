@@ -211,16 +211,10 @@ class Provider:
         return httpx.Client(timeout=TIMEOUT, transport=self._transport, trust_env=outside)
 
 
-_MAKING = threading.Lock()
-
-
 def provider(ctx: Context) -> Provider:
     """One a process."""
-    with _MAKING:
-        found = ctx.extra.get("oidc")
-        if not isinstance(found, Provider):
-            found = ctx.extra["oidc"] = Provider(ctx.settings)
-        return found
+    found: Provider = ctx.once("oidc", lambda: Provider(ctx.settings))
+    return found
 
 
 def label(settings: Settings) -> str:

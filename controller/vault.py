@@ -10,7 +10,6 @@ lost: there is no other way in.
 from __future__ import annotations
 
 import hashlib
-import threading
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -96,11 +95,8 @@ def opened(settings: Settings) -> Vault:
 
 def of(ctx: Context) -> Vault:
     """One a process."""
-    with _OPENING:
-        found = ctx.extra.get("vault")
-        if not isinstance(found, Vault):
-            found = ctx.extra["vault"] = opened(ctx.settings)
-        return found
+    found: Vault = ctx.once("vault", lambda: opened(ctx.settings))
+    return found
 
 
 def renew(store: Store, vault: Vault) -> tuple[int, int]:
@@ -130,7 +126,6 @@ def trouble(store: Store, settings: Settings) -> str:
 
 
 _PUT_BACK = "put the key back (it is part of `slotserve backup`), or set the addresses anew"
-_OPENING = threading.Lock()
 
 
 def _path(settings: Settings) -> Path:

@@ -85,7 +85,7 @@ def feed(call: Call) -> Response:
 
 def serve(ctx: Context, secret: str) -> Response:
     """As above, by the secret: also at the short address outside of /api/v1."""
-    wrong, rate = ctx.extra.setdefault("feeds", (Throttle(free=20), Rate(60, 60)))
+    wrong, rate = ctx.once("feeds", lambda: (Throttle(free=20), Rate(60, 60)))
     address = f"address {request.remote_addr}"
     wait = wrong.wait(address) or rate.wait(secret)
     if wait > 0:

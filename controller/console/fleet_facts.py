@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sqlalchemy.orm import Session
@@ -27,17 +27,13 @@ from protos.shared import clocks
 DAY_MS = 86_400_000
 AHEAD_MS = 400 * DAY_MS
 OLDEST_MS = 60_000
-KEY = "console.facts"
 _SERIALS = itertools.count(1)  # one row of numbers a process: what is kept by serial is never another application's
 
 
 def fleet(ctx: Context, now: int) -> Fleet:
     """The facts as they are."""
-    keeper = ctx.extra.get(KEY)
-    if keeper is None:
-        keeper = ctx.extra.setdefault(KEY, _Keeper(ctx))
-    found: Fleet = keeper.look(now)
-    return found
+    keeper: _Keeper = ctx.once("console.facts", lambda: _Keeper(ctx))
+    return keeper.look(now)
 
 
 @dataclass(slots=True)
@@ -122,7 +118,7 @@ class _Keeper:
                 facts, due = had[1], had[2]
             else:
                 facts, due = self._channel(read, channel, node, live, said, now)
-                facts = had[1] if had is not None and had[1] == facts else _with_serial(facts, next(self._serials))
+                facts = had[1] if had is not None and had[1] == facts else replace(facts, serial=next(self._serials))
             self._known[channel.id] = (frame, facts, due)
             until = min(until, due)
             nodes[node.id] = node
@@ -229,7 +225,3 @@ def _essence(live: LiveNode | None) -> Any:
 
 def _cards(live: LiveNode) -> tuple[tuple[str, int], ...]:
     return tuple((g.uuid, g.index) for g in live.gpus)
-
-
-def _with_serial(facts: ChannelFacts, serial: int) -> ChannelFacts:
-    return ChannelFacts(**{**{f.name: getattr(facts, f.name) for f in fields(facts)}, "serial": serial})

@@ -55,7 +55,7 @@ def pieces(ctx: Context, actor: Actor, now: int, state: tuple[object, ...]) -> d
     def make() -> dict[str, tuple[str, str]]:
         return {name: (live.part_hash(html), html) for name, html in parts(ctx, actor, now).items()}
 
-    kept: Kept = ctx.extra.setdefault("console.shell", Kept(1024))
+    kept: Kept = ctx.once("console.shell", lambda: Kept(1024))
     found: dict[str, tuple[str, str]] = kept.get((state, now // GOOD_FOR_MS, actor.id, actor.role), make)
     return found
 

@@ -96,7 +96,7 @@ class Sought:
 
 def sought(ctx: Context, seen: Fleet, now: int, wanted: Wanted) -> Sought:
     """Read once for everybody who looks at the same range."""
-    kept: Kept = ctx.extra.setdefault("console.ranges", Kept(64))
+    kept: Kept = ctx.once("console.ranges", lambda: Kept(64))
     found: Sought = kept.get(
         (seen.revision, wanted.start, wanted.end, wanted.model), lambda: _read(ctx, seen, now, wanted)
     )
