@@ -9,8 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import threading
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -18,6 +16,7 @@ from flask import Response, current_app, request
 from flask_babel import get_locale
 
 from controller.console import language
+from controller.console.kept import Kept
 from controller.context import Context
 from controller.rights import Actor
 
@@ -52,7 +51,7 @@ def told(now: int, parts: Mapping[str, tuple[str, str]], marks: dict[str, str], 
     if asked == tag:
         answer = Response(status=304)
     else:
-        had = _sent.get(asked)
+        had: dict[str, str] | None = _sent.known(asked)
         _sent.put(tag, marks)
         changed = {n: parts[n] for n, m in marks.items() if had is None or had.get(n) != m}
         names = None if had is not None and had.keys() == marks.keys() else list(marks)
@@ -101,22 +100,5 @@ def tag_of(marks: dict[str, str]) -> str:
     return hashlib.blake2b("".join(m + n for n, m in marks.items()).encode(), digest_size=10).hexdigest()
 
 
-class _Sent:
-    """What was sent lately: tag -> marks of its parts. Forgotten ones cost the browser a whole answer, nothing else."""
-
-    def __init__(self, kept: int = 512) -> None:
-        self._kept, self._known, self._lock = kept, OrderedDict[str, dict[str, str]](), threading.Lock()
-
-    def get(self, tag: str) -> dict[str, str] | None:
-        with self._lock:
-            return self._known.get(tag)
-
-    def put(self, tag: str, marks: dict[str, str]) -> None:
-        with self._lock:
-            self._known[tag] = marks
-            self._known.move_to_end(tag)
-            while len(self._known) > self._kept:
-                self._known.popitem(last=False)
-
-
-_sent = _Sent()
+# What was sent lately: tag -> marks of its parts. Forgotten ones cost the browser a whole answer, nothing else.
+_sent = Kept(512)
