@@ -23,7 +23,6 @@ from controller.rights import Actor, may
 from controller.scheduling.policies import HOUR
 from controller.store import channels, reservations
 from controller.store.tables import HOLDING, Reservation
-from controller.times import parse
 
 LATELY = 5
 PAGE = 50
@@ -106,9 +105,7 @@ def register(app: Flask, ctx: Context) -> None:
         ]
         with ctx.store.read() as db:
             every = [f"{n.name}/{c.name}" for c, n in channels.page(db, 5000) if c.gone_at is None]
-        return render_template(
-            "console/bookings.html", feeds=feeds, channels=every, instant=parse, which="calendar", parts={}
-        )
+        return render_template("console/bookings.html", feeds=feeds, channels=every, which="calendar", parts={})
 
     @asking.page(app, ctx, "/bookings/<id>")
     def one_page(actor: Actor, id: str) -> ResponseReturnValue:

@@ -10,13 +10,13 @@ from flask.typing import ResponseReturnValue
 from controller.api import models as models_api
 from controller.api import presets as presets_api
 from controller.api.route import Page
-from controller.console import show
 from controller.console.asking import ask, everything, page
 from controller.context import Context
 from controller.errors import NotFound
 from controller.rights import Actor, Owned, may
 from controller.said import say
 from controller.store import load_history, presets
+from controller.times import parse
 
 ENGINES = ("llama.cpp", "vllm", "sglang")
 
@@ -90,7 +90,7 @@ def _editor(ctx: Context, actor: Actor, preset: dict[str, Any] | None, model: st
         uses=uses,
         editing=True,
         lines=_lines(preset["args"]) if preset else "",
-        updated=show.instant(preset["updated_at"]) if preset else 0,
+        updated=parse(preset["updated_at"]) if preset else 0,
     )
 
 

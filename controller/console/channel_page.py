@@ -12,7 +12,7 @@ from controller.api import log as log_api
 from controller.api import models as models_api
 from controller.api import presets as presets_api
 from controller.api.route import Page
-from controller.console import advice, channel_data, channel_past, language, live, rules, shell, show
+from controller.console import advice, channel_data, channel_past, language, live, rules, shell
 from controller.console.asking import ask, everything, page
 from controller.console.signed_in import actor_of, person
 from controller.context import Context
@@ -24,7 +24,6 @@ PARTS = ("head", "now", "past", "plan", "override")
 
 def register(app: Flask, ctx: Context) -> None:
     """/channels/<node>/<name> and its live parts."""
-    app.jinja_env.globals["instant"] = show.instant
     app.jinja_env.filters["spoken"] = advice.spoken
 
     @page(app, ctx, "/channels/<node>/<name>")

@@ -13,13 +13,14 @@ from flask_babel import gettext as _
 from controller.console import assets, calls, language, live, nav, overview_parts, shell, show, spoken
 from controller.console.signed_in import actor_of, person
 from controller.context import Context
+from controller.times import parse
 from controller.words import CATEGORIES, STATUSES
 from protos.shared import clocks
 
 
 def register(app: Flask, ctx: Context) -> None:
     """Routes, filters, and what every template is given."""
-    app.jinja_env.filters.update(model=show.model_name, gb=show.gigabytes, duration=show.duration, beyond=show.beyond)
+    app.jinja_env.filters.update(model=show.model_name, gb=show.gigabytes, duration=show.duration)
     app.jinja_env.trim_blocks = app.jinja_env.lstrip_blocks = True
     app.jinja_env.globals.update(
         categories=CATEGORIES,
@@ -30,6 +31,7 @@ def register(app: Flask, ctx: Context) -> None:
         static=assets.url,
         styles=assets.STYLES,
         curl=show.curl,
+        instant=parse,
         snippets=calls.snippets,
         spoken=spoken.spoken,
         there=nav.there,

@@ -23,11 +23,6 @@ def moment(instant: int, zone: tzinfo = UTC) -> datetime:
     return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=instant)).astimezone(zone)
 
 
-def instant(text: str) -> int:
-    """The milliseconds of an RFC 3339 time of ours."""
-    return round((datetime.fromisoformat(text) - datetime(1970, 1, 1, tzinfo=UTC)) / timedelta(milliseconds=1))
-
-
 def time_tag(instant: int, now: int, zone: tzinfo, seconds: bool = False) -> Markup:
     """<time> with the viewer's clock, the day only when it is not today, UTC in the tooltip."""
     utc = moment(instant)
