@@ -38,17 +38,11 @@ def authenticate(ctx: Context, request: Request, now: int) -> Actor:
     user = signed_in.user
     if user.password_temporary and not _own_password(request, user.id):
         raise PasswordNeeded("your password was set by an administrator; choose your own at /password first")
-    return _actor(signed_in)
+    return Actor(user.id, user.name, user.role, "session")
 
 
 class PasswordNeeded(Forbidden):
     code = "password_change_needed"
-
-
-def session_actor(ctx: Context) -> Actor | None:
-    """The person of the console's session, if it goes on and the account is still enabled."""
-    signed_in = current(ctx)
-    return _actor(signed_in) if signed_in is not None else None
 
 
 def current(ctx: Context) -> SignedIn | None:
@@ -63,11 +57,6 @@ def session_id(ctx: Context, actor: Actor) -> str:
     """The session that the actor acts by; "" for keys."""
     signed_in = current(ctx) if actor.via == "session" else None
     return signed_in.id if signed_in is not None else ""
-
-
-def _actor(signed_in: SignedIn) -> Actor:
-    user = signed_in.user
-    return Actor(user.id, user.name, user.role, "session")
 
 
 def _own_password(request: Request, user_id: str) -> bool:
