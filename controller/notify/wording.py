@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import quote
 from zoneinfo import ZoneInfo
 
-from controller.notify import texts, texts_participants
+from controller.notify import labels, texts, texts_participants
 from controller.notify.kinds import GROUPS, KINDS, WAY_TITLES
 from controller.notify.language import Clock, translated
 from controller.words import CATEGORIES
@@ -41,7 +41,7 @@ class Rendered:
     advice: tuple[str, ...]
     link: str
 
-    names: tuple[str, ...] = ()  # of the rows, as in texts.LABELS
+    names: tuple[str, ...] = ()  # of the rows, as in labels.LABELS
     language: str = "en"
 
     def sentence(self) -> str:
@@ -67,7 +67,7 @@ def render(kind: str, facts: Mapping[str, Any], language: str = "en", zone: Zone
     advice = [translated(text, language) % places for when, text in message.advice if _fits(when, there)]
     lead = translated(message.lead, language) % places
     named = [(name, value) for name, value in _rows(facts, clock).items() if value and value != lead]
-    rows = tuple((translated(texts.LABELS[name], language), value) for name, value in named)
+    rows = tuple((translated(labels.LABELS[name], language), value) for name, value in named)
     title = translated(message.title, language) % places
     return Rendered(
         title, lead, rows, tuple(advice), link_of(message.link, facts), tuple(name for name, _ in named), language
@@ -92,7 +92,7 @@ def what(facts: Mapping[str, Any], language: str) -> str:
     """`model:preset`, or the whole card."""
     model, preset = facts.get("model"), facts.get("preset")
     if not model:
-        return translated(texts.CARD, language)
+        return translated(labels.CARD, language)
     return one_line(f"{model}:{preset}" if preset else model)
 
 
@@ -129,7 +129,7 @@ def _fits(when: str, there: set[str]) -> bool:
 def _places(facts: Mapping[str, Any], clock: Clock) -> dict[str, str]:
     """What stands in a sentence's places; whoever is not known is somebody."""
     start, end = facts.get("starts_at"), facts.get("ends_at")
-    somebody = translated(texts.SOMEBODY, clock.language)
+    somebody = translated(labels.SOMEBODY, clock.language)
     places = {
         name: one_line(facts.get(name) or "") for name in ("channel", "node", "text", "default", "target", "attempts")
     }
@@ -148,7 +148,7 @@ def _places(facts: Mapping[str, Any], clock: Clock) -> dict[str, str]:
 
 
 def _rows(facts: Mapping[str, Any], clock: Clock) -> dict[str, str]:
-    """The values of texts.LABELS, in its order; empty where there is nothing to say."""
+    """The values of labels.LABELS, in its order; empty where there is nothing to say."""
     language = clock.language
     start, end = facts.get("starts_at"), facts.get("ends_at")
     booked = start is not None and end is not None
@@ -164,7 +164,7 @@ def _rows(facts: Mapping[str, Any], clock: Clock) -> dict[str, str]:
     if facts.get("model"):
         values["model"] = what(facts, language)
     elif booked:
-        values["card"] = translated(texts.CARD, language)
+        values["card"] = translated(labels.CARD, language)
     if several := _several(facts):
         values["dates"] = "\n".join(_date(one, clock) for one in several)
     elif start is not None and end is not None:
@@ -179,9 +179,9 @@ def _rows(facts: Mapping[str, Any], clock: Clock) -> dict[str, str]:
     values["processes"] = "\n".join(_process(p, language) for p in facts.get("processes") or [])
     if facts.get("message") == "card_in_use_admin":  # an administrator's command, and nobody else's
         values["end_them"] = f"sudo kill {' '.join(str(int(p['pid'])) for p in facts.get('processes') or [])}"
-    values["bookings"] = "\n".join(_listed(texts.BOOKED, b, clock) for b in facts.get("bookings") or [])
-    values["others"] = "\n".join(_listed(texts.FREE, o, clock) for o in facts.get("others") or [])
-    return {name: values.get(name, "") for name in texts.LABELS}
+    values["bookings"] = "\n".join(_listed(labels.BOOKED, b, clock) for b in facts.get("bookings") or [])
+    values["others"] = "\n".join(_listed(labels.FREE, o, clock) for o in facts.get("others") or [])
+    return {name: values.get(name, "") for name in labels.LABELS}
 
 
 def _several(facts: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -196,14 +196,14 @@ def _window(facts: Mapping[str, Any], clock: Clock) -> str:
     first, several = clock.window(start, end), _several(facts)
     if not several:
         return first
-    return translated(texts.AND_MORE, clock.language) % {"window": first, "count": len(several) - 1}
+    return translated(labels.AND_MORE, clock.language) % {"window": first, "count": len(several) - 1}
 
 
 def _date(said: Mapping[str, Any], clock: Clock) -> str:
     window = _zoned(clock, said["starts_at"], said["ends_at"])
     if not said.get("channel"):
         return window
-    text = translated(texts.DATE_ON, clock.language)
+    text = translated(labels.DATE_ON, clock.language)
     return text % {"what": what(said, clock.language), "channel": one_line(said["channel"]), "window": window}
 
 
@@ -211,7 +211,7 @@ def _zoned(clock: Clock, start: int, end: int) -> str:
     window = clock.window(start, end)
     if clock.zone is None:
         return window
-    return translated(texts.ZONED, clock.language) % {"window": window, "zone": clock.named(start)}
+    return translated(labels.ZONED, clock.language) % {"window": window, "zone": clock.named(start)}
 
 
 def _was(before: Mapping[str, Any], clock: Clock) -> str:
@@ -226,8 +226,8 @@ def _was(before: Mapping[str, Any], clock: Clock) -> str:
 
 def _process(said: Mapping[str, Any], language: str) -> str:
     memory = said.get("memory_bytes") or 0
-    unknown = translated(texts.UNKNOWN, language)
-    return translated(texts.PROCESS, language) % {
+    unknown = translated(labels.UNKNOWN, language)
+    return translated(labels.PROCESS, language) % {
         "command": one_line(said.get("command") or unknown, 200),
         "pid": said.get("pid"),
         "user": one_line(said.get("user") or unknown, 100),
@@ -237,7 +237,7 @@ def _process(said: Mapping[str, Any], language: str) -> str:
 
 def _listed(text: str, said: Mapping[str, Any], clock: Clock) -> str:
     return translated(text, clock.language) % {
-        "holder": one_line(said.get("holder") or translated(texts.SOMEBODY, clock.language)),
+        "holder": one_line(said.get("holder") or translated(labels.SOMEBODY, clock.language)),
         "channel": one_line(said.get("channel") or ""),
         "window": clock.window(said["starts_at"], said["ends_at"]),
     }

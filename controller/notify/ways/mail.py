@@ -20,7 +20,7 @@ from types import TracebackType
 
 from jinja2 import Environment, PackageLoader, Template, select_autoescape
 
-from controller.notify import texts
+from controller.notify import labels
 from controller.notify.language import translated
 from controller.notify.ways.message import Message, NotDelivered, Refused, TryAgain
 from controller.notify.ways.text import footer, plain
@@ -145,8 +145,8 @@ def html(message: Message) -> str:
         url=message.url,
         settings_url=message.settings_url,
         language=message.language.replace("_", "-"),
-        open=translated(texts.OPEN, message.language),
-        footer=translated(texts.FOOTER, message.language),
+        open=translated(labels.OPEN, message.language),
+        footer=translated(labels.FOOTER, message.language),
     )
 
 

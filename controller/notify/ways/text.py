@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from controller.notify import texts
+from controller.notify import labels
 from controller.notify.language import translated
 from controller.notify.ways.message import Message
 
@@ -18,7 +18,7 @@ def footer(message: Message) -> str:
     """Where to choose what one is told."""
     if not message.settings_url:
         return ""
-    return f"-- \n{translated(texts.FOOTER, message.language)}\n{message.settings_url}"
+    return f"-- \n{translated(labels.FOOTER, message.language)}\n{message.settings_url}"
 
 
 def _row(label: str, value: str) -> str:
