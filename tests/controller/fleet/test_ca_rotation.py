@@ -63,7 +63,8 @@ def test_a_change_cuts_nobody_off(controller: Controller, tmp_path: Path) -> Non
         async with linked(state, FakeNode()) as link:
             await until(lambda: link.connected, 10)
         async with linked(off, FakeNode("n2")) as link:  # it has slept through all of it
-            await asyncio.sleep(0.6)
+            await until(lambda: link.trouble)
+            print("CA", link.trouble)
             assert not link.connected
 
     asyncio.run(scene())
