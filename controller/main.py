@@ -196,7 +196,7 @@ def _database_ready(store: Store) -> None:
         problems = migrate.check(store)
     except migrate.MigrationError as err:
         problems = [str(err)]
-    except Exception as err:
+    except Exception as err:  # drivers raise what they like: a start ends in words
         raise StartRefused(f"the database cannot be used ({store.engine.url!r}): {err}") from err
     if problems:
         raise StartRefused(f"database {store.engine.url!r}: " + "; ".join(problems))

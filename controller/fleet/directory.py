@@ -147,7 +147,7 @@ class Directories:
                 await self._look()
                 if self._content is not None or self._all_there() or self._loop.time() - begun > GRACE_SECONDS:
                     await self._tell_all()
-            except Exception:
+            except Exception:  # whatever one look comes upon, the next one makes it anew
                 log.exception("the directory of the fleet could not be made; trying again with the next change")
             await asyncio.sleep(PAUSE_SECONDS + PAUSE_PER_NODE_SECONDS * len(self._sessions.all()))
             wait = MEMBERS_SECONDS if self._content is not None else 1.0
@@ -166,7 +166,7 @@ class Directories:
             if said.heard and node in self._planned and (plan := self._plans.plan_for(node)) is not None:
                 try:
                     self._book.put(node, places_of(node, said, types_pb2.Plan.FromString(plan[2]), now))
-                except Exception:
+                except Exception:  # what one node says must not keep the others out
                     log.exception("a node is left as it was in the directory of the fleet node=%s", node)
             if number % 4 == 3:
                 await asyncio.sleep(0)

@@ -98,7 +98,7 @@ class FleetServer:
     def _main(self) -> None:
         try:
             asyncio.run(self._run())
-        except BaseException as err:
+        except BaseException as err:  # whoever waits for the start, or runs by the loop, has to hear of any end
             if not self._started.done():
                 self._started.set_exception(err)
             else:

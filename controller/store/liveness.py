@@ -112,7 +112,7 @@ class Liveness:
         while not self._end.wait(LOOK_SECONDS):
             try:
                 self.look()
-            except Exception:
+            except Exception:  # whatever one look comes upon: without the next nobody would notice that it hangs
                 log.exception("whether the database answers could not be looked at")
 
 

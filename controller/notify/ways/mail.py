@@ -103,7 +103,7 @@ class Mailer:
                 made.starttls(context=_tls(chosen))
             if chosen.smtp_username:
                 made.login(chosen.smtp_username, chosen.smtp_password)
-        except BaseException:
+        except BaseException:  # whatever ended it, the connection is not left open
             made.close()
             raise
         return made
