@@ -13,7 +13,6 @@ from flask_babel import gettext as _
 from controller.console import assets, calls, language, live, nav, overview_parts, shell, show, spoken
 from controller.console.signed_in import actor_of, person
 from controller.context import Context
-from controller.times import parse
 from controller.words import CATEGORIES, STATUSES
 from protos.shared import clocks
 
@@ -31,7 +30,7 @@ def register(app: Flask, ctx: Context) -> None:
         static=assets.url,
         styles=assets.STYLES,
         curl=show.curl,
-        instant=parse,
+        instant=show.instant,
         snippets=calls.snippets,
         spoken=spoken.spoken,
         there=nav.there,

@@ -23,6 +23,11 @@ def moment(instant: int, zone: tzinfo = UTC) -> datetime:
     return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=instant)).astimezone(zone)
 
 
+def instant(text: str) -> int:
+    """The milliseconds of a time that the API told: without parse's bounds, for a node's clock may stand at 1970."""
+    return round((datetime.fromisoformat(text) - datetime(1970, 1, 1, tzinfo=UTC)) / timedelta(milliseconds=1))
+
+
 def time_tag(instant: int, now: int, zone: tzinfo, seconds: bool = False) -> Markup:
     """<time> with the viewer's clock, the day only when it is not today, UTC in the tooltip."""
     utc = moment(instant)
