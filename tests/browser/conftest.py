@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from playwright.sync_api import expect, sync_playwright
 
 from tests.browser.visits import CHROMIUM, FLAGS, PATIENCE_MS, Visitor, served
 from tests.console_scene import Scene, scene
-from tests.parts import free_port
+from tests.parts import cannot_be_had, free_port
 from tests.system.cluster import BIN, Cluster, ClusterError, Process
 from tests.system.conftest import SIMULATED, sim_model
 
@@ -21,11 +22,10 @@ SCREENS = Path(__file__).parents[2] / ".parts" / "screens"  # pictures of every 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     """Closed after each file: while it is open its event loop counts as running, and no other can be run."""
-    sync_api = pytest.importorskip("playwright.sync_api", reason="playwright (PyPI) is not installed")
     if not CHROMIUM.exists():
-        pytest.skip(f"chromium is not installed ({CHROMIUM})")
-    sync_api.expect.set_options(timeout=PATIENCE_MS)
-    with sync_api.sync_playwright() as playwright:
+        cannot_be_had("chromium", f"{CHROMIUM} is not there (Debian's package chromium)")
+    expect.set_options(timeout=PATIENCE_MS)
+    with sync_playwright() as playwright:
         chromium = playwright.chromium.launch(executable_path=str(CHROMIUM), args=FLAGS)
         yield chromium
         chromium.close()

@@ -7,19 +7,15 @@ import re
 from typing import Any
 
 import pytest
+from playwright.sync_api import expect
 
 from controller.store import users
 from controller.store.tables import Channel, Reservation
-from tests.browser.visits import CHROMIUM, PHONE, WIDE, Visitor
+from tests.browser.timeline import Timeline, booked, own
+from tests.browser.visits import PHONE, WIDE
 from tests.console_scene import PASSWORD, Scene, at
 
-sync_api = pytest.importorskip("playwright.sync_api", reason="playwright (PyPI) is not installed")
-expect = sync_api.expect
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.slow,
-    pytest.mark.skipif(not CHROMIUM.exists(), reason=f"chromium is not installed ({CHROMIUM})"),
-]
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 C6 = '.tl-row[data-channel="gpu-a01/c6"]'
 
 
@@ -27,34 +23,6 @@ def everybody_signs_in(world: Scene) -> None:
     with world.store.write() as db:
         for name in ("maya", "noor", "tomas"):
             users.by_name(db, name).password_hash = users.by_name(db, "lin").password_hash
-
-
-class Timeline:
-    """The timeline of the visitor's page: where an instant lies, and how a pointer moves."""
-
-    def __init__(self, here: Visitor, path: str = "/timeline") -> None:
-        self.here, self.page = here, here.sign_in("lin", PASSWORD, path)
-        self.page.wait_for_selector(".tl[data-mounted]")
-
-    def point(self, channel: str, when: str) -> tuple[float, float]:
-        box = self.page.locator(f'.tl-row[data-channel="{channel}"] .lane').bounding_box()
-        start, end = (int(self.page.get_attribute(".tl", f"data-{name}")) for name in ("from", "to"))
-        return box["x"] + box["width"] * (at(when) - start) / (end - start), box["y"] + box["height"] / 2
-
-    def drag(self, start: tuple[float, float], end: tuple[float, float], drop: bool = True) -> None:
-        mouse = self.page.mouse
-        mouse.move(*start)
-        mouse.down()
-        mouse.move((start[0] + end[0]) / 2, (start[1] + end[1]) / 2, steps=4)
-        mouse.move(*end, steps=4)
-        if drop:
-            mouse.up()
-
-
-def booked(world: Scene, channel: str, holder: str) -> list[tuple[int, int]]:
-    with world.store.read() as db:
-        rows = db.query(Reservation).filter_by(channel_id=world.ids[channel], holder_id=world.ids[holder])
-        return sorted((r.starts_at, r.ends_at) for r in rows if r.status in ("approved", "pending"))
 
 
 def test_dragging_over_free_time_books_it(world: Scene, visit: Any) -> None:
@@ -96,11 +64,7 @@ def test_a_conflict_is_marked_while_dragging_and_has_three_ways_out(world: Scene
 
 
 def test_own_bookings_are_dragged_and_a_refusal_snaps_them_back(world: Scene, visit: Any) -> None:
-    with world.store.write() as db:
-        row = db.query(Reservation).filter_by(holder_id=world.ids["lin"], status="pending").one()
-        row.status, row.starts_at, row.ends_at = "approved", at("20:00"), at("22:00")
-        row.channel_id, row.kind, row.model = world.ids["gpu-a01/c7"], "model", "Qwen3-32B-Q4_K_M"
-        booking = row.id
+    booking = own(world)
     tl = Timeline(visit(WIDE))
     page, toast = tl.page, tl.page.locator("[data-toast]")
     tl.drag(tl.point("gpu-a01/c7", "21:00"), tl.point("gpu-a01/c7", "18:00"))
@@ -254,3 +218,40 @@ def test_requests_are_decided_several_at_once_and_a_rejection_needs_its_reason(w
     maya_again = visit(WIDE)
     page = maya_again.sign_in("maya", PASSWORD, "/approvals")
     expect(page.locator("h1")).to_contain_text("Only administrators")
+
+
+def test_what_cannot_be_is_told_at_its_field_and_nothing_typed_is_lost(world: Scene, visit: Any) -> None:
+    here = visit(WIDE)
+    page = here.sign_in("lin", PASSWORD)
+    page.click('[data-channel="gpu-b01/g0"] [data-book]')
+    live, submit = page.locator("#d-live"), page.locator("#book-dialog [data-submit]")
+    wrong = page.locator("#book-dialog [aria-invalid=true]")
+    expect(live).to_contain_text("Free.")
+    page.fill("#d-day", "0500-01-01")
+    expect(live).to_contain_text("Start: must lie between the years 1971 and 9998")
+    expect(page.locator("#d-day")).to_have_attribute("aria-invalid", "true")
+    page.fill("#d-day", "2026-11-18")
+    expect(live).to_have_text("This time is already past")  # and no way out that is none
+    page.fill("#d-day", "2026-11-20")
+    page.fill("#d-s", "10:00")
+    page.fill("#d-e", "10:00")
+    expect(live).to_contain_text("Start and end are the same")
+    expect(page.locator("#d-e")).to_have_attribute("aria-invalid", "true")
+    page.fill("#d-e", "")
+    expect(submit).to_have_attribute("aria-disabled", "false")
+    submit.click()
+    expect(live).to_contain_text("Type the start and the end")
+    page.fill("#d-e", "12:00")
+    expect(live).to_contain_text("Free.")
+    expect(wrong).to_have_count(0)
+    page.fill("#d-n", "n" * 10_000)
+    submit.click()
+    expect(live).to_contain_text("Note: may have 4000 characters at most")
+    expect(page.locator("#d-n")).to_be_focused()
+    expect(page.locator("#d-n")).to_have_value("n" * 10_000)
+    page.fill("#d-n", "<b>n</b>")
+    expect(submit).to_have_attribute("aria-disabled", "false")
+    submit.click()
+    expect(page.locator("[data-toast]")).to_contain_text("Booked")
+    assert booked(world, "gpu-b01/g0", "lin") == [(at("20 10:00"), at("20 12:00"))]
+    assert [c for c in here.complaints if "422" not in c] == []

@@ -8,19 +8,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from playwright.sync_api import expect
 
 from tests.browser.conftest import Fleet
-from tests.browser.visits import CHROMIUM, WIDE
+from tests.browser.visits import WIDE
 from tests.system.conftest import sim_model
 
-sync_api = pytest.importorskip("playwright.sync_api", reason="playwright (PyPI) is not installed")
-expect = sync_api.expect
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.slow,
-    pytest.mark.system,
-    pytest.mark.skipif(not CHROMIUM.exists(), reason=f"chromium is not installed ({CHROMIUM})"),
-]
+pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.system]
 WAIT = 60_000
 
 

@@ -9,22 +9,17 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from playwright.sync_api import expect
 
 from controller.fleet.logs import Launch, LogStore
 from controller.store import links
 from controller.store.tables import Preset
-from tests.browser.visits import CHROMIUM, PHONE, WIDE, served
+from tests.browser.visits import PHONE, served
 from tests.console_scene import NOW, PASSWORD, Scene, scene
 from tests.system.cluster import Cluster, running
 from tests.system.conftest import SIMULATED, sim_model
 
-sync_api = pytest.importorskip("playwright.sync_api", reason="playwright (PyPI) is not installed")
-expect = sync_api.expect
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.slow,
-    pytest.mark.skipif(not CHROMIUM.exists(), reason=f"chromium is not installed ({CHROMIUM})"),
-]
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 WAIT = 30_000  # ms; only a broken console needs so long
 
 
@@ -209,27 +204,6 @@ def test_the_wall_is_live_and_has_no_names(world: Scene, url: str, visit: Any) -
     expect(tile).to_contain_text("Nothing loaded", timeout=WAIT)
     assert here.sideways() == 0
     assert here.complaints == []
-
-
-PAGES = (
-    "/channels/gpu-a02/tp4-a", "/log/gpu-a02/tp4-a", "/models", "/models/Qwen3-32B-FP8", "/presets", "/usage", "/try",
-    "/account", "/account/notifications", "/notifications", "/admin/nodes", "/admin/users", "/admin/keys",
-    "/admin/notifications", "/admin/wall", "/admin/audit", "/admin/settings",
-)  # fmt: skip
-
-
-@pytest.mark.parametrize("size", [WIDE, PHONE], ids=["1440", "390"])
-@pytest.mark.parametrize(("language", "theme"), [("en", "dark"), ("zh_Hans", "light")])
-def test_no_page_scrolls_sideways_or_complains(
-    world: Scene, url: str, visit: Any, size: dict[str, int], language: str, theme: str
-) -> None:
-    here = visit(size, language, color_scheme=theme, url=url)
-    page = here.sign_in("lin", PASSWORD, PAGES[0])
-    for path in PAGES:
-        page.goto(url + path)
-        page.wait_for_load_state("networkidle") if path == "/presets" else page.wait_for_load_state("load")
-        assert here.sideways() == 0, path
-    assert [c for c in here.complaints if "404" not in c] == []
 
 
 # --- against real processes -----------------------------------------------------------------------------------------

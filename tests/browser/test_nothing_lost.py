@@ -6,31 +6,15 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from playwright.sync_api import expect
 
-from controller.store.tables import Preset, Reservation, WebSession
+from controller.store.tables import Channel, Node, Preset, Reservation, WebSession
 from tests.browser.conftest import SCREENS
-from tests.browser.test_booking import Timeline, booked
-from tests.browser.visits import CHROMIUM, WIDE
-from tests.console_scene import PASSWORD, Scene, at
+from tests.browser.timeline import C7, Timeline, booked, own
+from tests.browser.visits import WIDE
+from tests.console_scene import NOW, PASSWORD, Scene, at
 
-sync_api = pytest.importorskip("playwright.sync_api", reason="playwright (PyPI) is not installed")
-expect = sync_api.expect
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.slow,
-    pytest.mark.skipif(not CHROMIUM.exists(), reason=f"chromium is not installed ({CHROMIUM})"),
-]
-C7 = "gpu-a01/c7"
-
-
-def own(world: Scene) -> str:
-    """A booking of lin's this evening, with a note and a participant."""
-    with world.store.write() as db:
-        row = db.query(Reservation).filter_by(holder_id=world.ids["lin"], status="pending").one()
-        row.status, row.starts_at, row.ends_at = "approved", at("20:00"), at("22:00")
-        row.channel_id, row.kind, row.model, row.preset = world.ids[C7], "model", "Qwen3-32B-Q4_K_M", None
-        row.note, row.participants = "evaluation", [world.ids["maya"]]
-        return str(row.id)
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 
 def test_a_cancelled_booking_comes_back_as_it_was(world: Scene, visit: Any) -> None:
@@ -92,6 +76,24 @@ def test_what_was_typed_outlives_the_session(world: Scene, visit: Any) -> None:
     page.click("#book-dialog [data-submit]")
     expect(page.locator("[data-toast]")).to_contain_text("Booked")
     assert booked(world, C7, "lin") == [(at("17:00"), at("19:30"))]
+
+
+def test_a_page_that_is_to_be_made_anew_waits_for_the_dialog(world: Scene, visit: Any) -> None:
+    here = visit(WIDE)
+    page = here.sign_in("lin", PASSWORD)
+    page.evaluate("window.notReloaded = true")
+    page.click('[data-channel="gpu-a01/c7"] [data-book]')
+    page.fill("#d-n", "a long thought")
+    with world.store.write() as db:
+        node = db.query(Node).filter_by(name="gpu-a01").one()
+        db.add(Channel(node_id=node.id, name="c9", created_at=NOW))
+    for _ in range(2):  # the first tells the page of it, the second comes after it has acted on that
+        page.wait_for_event("response", lambda r: r.url.endswith("/overview/rows") and r.status == 200)
+    assert page.evaluate("window.notReloaded") is True
+    expect(page.locator("#d-n")).to_have_value("a long thought")
+    page.keyboard.press("Escape")
+    expect(page.locator('[data-channel="gpu-a01/c9"]')).to_be_visible()
+    assert here.complaints == []
 
 
 def test_a_booking_that_somebody_changed_meanwhile_says_what_is_different(world: Scene, visit: Any) -> None:

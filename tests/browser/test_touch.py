@@ -5,19 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from playwright.sync_api import expect
 
 from controller.store.tables import Reservation
-from tests.browser.test_booking import Timeline, booked
-from tests.browser.visits import CHROMIUM, Visitor
+from tests.browser.timeline import Timeline, booked
+from tests.browser.visits import Visitor
 from tests.console_scene import Scene, at
 
-sync_api = pytest.importorskip("playwright.sync_api", reason="playwright (PyPI) is not installed")
-expect = sync_api.expect
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.slow,
-    pytest.mark.skipif(not CHROMIUM.exists(), reason=f"chromium is not installed ({CHROMIUM})"),
-]
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 TABLET = {"width": 1180, "height": 820}
 DRAFT = ".is-draft"
 

@@ -4,7 +4,7 @@
   const S = window.slotserve, { $, $$, fill, now, clock, day, instant, next, span, moment, duration, toast, call, poll } = S;
   const dlg = $('#book-dialog');
   if (!dlg) return;
-  const { T, el, icon, option, note, camel, sentence, words, taken, refusal, why, out, ways, days, changed } = S.says;
+  const { T, el, icon, option, note, camel, sentence, words, taken, refusal, places, faults, why, out, ways, days, changed } = S.says;
   const form = $('form', dlg), f = form.elements, live = $('#d-live', dlg), submit = $('[data-submit]', dlg), head = $('#dlg-h', dlg), policy = $('[data-policy]', dlg), zone = S.zone;
   const wide = matchMedia('(min-width: 721px)'), admin = document.body.dataset.role === 'admin';
   let lists = null, startNow = false, seq = 0, timer = 0, opener = null, editing = null, refusedNow = false;
@@ -47,6 +47,7 @@
     if (end && end.at !== null && end.at <= start.at && !f['end-day'].value) end = instant(next(f.day.value), f.end.value);
     if (!end) return { problem: '' };
     if (end.at === null) return { problem: fill(T('NoTime'), { zone }) };
+    if (f.start.value.trim() === f.end.value.trim() && (f['end-day'].value || f.day.value) === f.day.value) return { problem: T('NoLength'), fields: ['ends_at'] };
     const kind = f.kind.value;
     const body = { channel: f.channel.value, kind: kind === 'model' ? 'model' : 'exclusive', starts_at: startNow ? 'now' : new Date(start.at).toISOString(), ends_at: new Date(end.at).toISOString() };
     if (kind === 'model') Object.assign(body, { model: f.model.value, preset: f.preset.value || null });
@@ -65,7 +66,7 @@
     f.start.value = clock(start);
     f.end.value = clock(end);
     const plain = instant(f.day.value, f.end.value), rolled = instant(next(f.day.value), f.end.value);
-    f['end-day'].value = plain?.at === end || (rolled?.at === end && plain?.at <= start) ? '' : day(end);
+    f['end-day'].value = plain?.at === end || (rolled?.at === end && plain?.at < start) ? '' : day(end);
     $('[data-end-day]', dlg).hidden = !f['end-day'].value;
   }
   const announce = (w = wish()) => dispatchEvent(new CustomEvent('slotserve:draft', { detail: dlg.open && w.body ? { channel: w.body.channel, start: startNow ? now() : w.start, end: w.end, id: editing?.id, refused: refusedNow } : null }));
@@ -73,18 +74,20 @@
   // ── what the server says of it
   const take = s => { startNow = false; if (s.channel) { f.channel.value = s.channel; choices(); } put(Date.parse(s.starts_at), Date.parse(s.ends_at)); check(); f.start.focus(); };
   function say(...boxes) { live.replaceChildren(...boxes.flat().filter(Boolean)); }
-  function allow(yes) {
+  // what is wrong is marked where it was typed
+  function allow(yes, fields = []) {
     refusedNow = !yes;
+    const marked = new Set(fields.flatMap(places));
+    for (const x of form.elements) if (marked.has(x)) x.setAttribute('aria-invalid', 'true'); else x.removeAttribute('aria-invalid');
     submit.setAttribute('aria-disabled', yes ? 'false' : 'true');
     submit.title = yes ? '' : T('NotPossible');
-    f.end.setAttribute('aria-invalid', yes ? 'false' : 'true');
   }
   function told(t, w) {
     const pending = t.status === 'pending';
     submit.textContent = T(editing ? 'Save' : pending ? 'Ask' : 'Book'); // it says what will happen
     policy.replaceChildren(...(t.policy?.length ? [document.createTextNode(t.policy.map(p => p.message).join(T('Comma')))] : []));
     const problems = t.problems ?? [], past = problems.find(p => p.code === 'in_the_past' && p.field === 'starts_at');
-    allow(!problems.length);
+    allow(!problems.length, problems.map(p => p.field));
     if (past) { say(el('div', { className: 'note note--bad' }, icon('clock'), el('div', {}, el('p', {}, el('b', { textContent: fill(T('PastAt'), { time: clock(w.start) }) })), el('div', { className: 'row' }, el('button', { type: 'button', className: 'btn btn--s', textContent: fill(T('StartNowAt'), { time: clock(now()) }), onclick: begin }))))); return; }
     if (problems.length) {
       say(taken(t.conflicts), problems.filter(p => p.code !== 'overlap' || !t.conflicts?.length).map(p => note('bad', 'oct', words(p))), days(t), t.occurrences?.length ? null : ways(t.conflicts ?? [], t.suggestions ?? [], w, take));
@@ -101,12 +104,12 @@
     announce();
     timer = setTimeout(async () => {
       const mine = ++seq, w = wish();
-      if (!w.body) { if (w.problem) { allow(false); say(note('bad', 'clock', w.problem)); } else say(); return; }
+      if (!w.body) { if (w.problem) { allow(false, w.fields ?? ['starts_at', 'ends_at']); say(note('bad', 'clock', w.problem)); } else { allow(true); say(); } return; }
       try {
         const t = await call('POST', '/reservations/check', { ...w.body, ...(editing ? { replaces: editing.id } : {}) });
         if (mine !== seq || !dlg.open) return; // an answer to what stood there before
         told(t, w);
-      } catch (err) { if (mine === seq) { allow(true); say(note('bad', 'oct', sentence(err.message))); } }
+      } catch (err) { if (mine === seq) { const { boxes, fields } = faults(err); allow(!fields.length, fields); say(boxes); } }
       announce();
     }, 300);
   }
@@ -230,7 +233,7 @@
   form.addEventListener('input', e => {
     const name = e.target.name;
     if (['day', 'start'].includes(name)) startNow = false;
-    if (['note', 'reason', ''].includes(name)) return;
+    if (['note', 'reason', ''].includes(name) && !refusedNow) return;
     if (lists) choices();
     check();
   });
@@ -262,8 +265,10 @@
     } catch (err) {
       seq++;
       if (editing && err.told?.error?.details?.version && await stale()) { submit.disabled = false; return; }
-      allow(!err.told?.conflicts?.length);
-      say(err.told?.conflicts?.length ? taken(err.told.conflicts) : (err.told?.problems ?? [{ message: err.message }]).map(p => note('bad', 'oct', words(p))), ways(err.told?.conflicts ?? [], err.told?.suggestions ?? [], w, take));
+      const { boxes, fields } = faults(err);
+      allow(!err.told?.conflicts?.length, fields);
+      fields.flatMap(places)[0]?.focus();
+      say(err.told?.conflicts?.length ? taken(err.told.conflicts) : boxes, ways(err.told?.conflicts ?? [], err.told?.suggestions ?? [], w, take));
       announce();
     }
     submit.disabled = false;

@@ -20,6 +20,16 @@
     const p = err.told?.problems?.[0];
     return p ? words(p) : sentence(err.message);
   }
+  // the fields of the form that a field of the wish stands in, and what they are called there
+  const PLACES = { starts_at: ['start', 'day'], ends_at: ['end'], 'repeat.until': ['until'], participants: ['d-w'] };
+  const places = field => (PLACES[field] ?? [field]).map(name => $('form', dlg).elements[name]).filter(x => x?.labels);
+  const named = field => places(field)[0]?.labels[0]?.firstChild.textContent.trim() || field;
+  // a refusal, a note for each thing that is wrong; and the fields that it is about
+  function faults(err) {
+    const details = err.told?.error?.details ?? {}, problems = err.told?.problems ?? [];
+    const said = p => T(`P${camel(p.code)}`) || (typeof details[p.field] === 'string' ? fill(T('Named'), { field: named(p.field), problem: details[p.field] }) : sentence(p.message));
+    return { boxes: problems.length ? problems.map(p => note('bad', 'oct', said(p))) : [note('bad', 'oct', sentence(err.message))], fields: problems.map(p => p.field) };
+  }
   function why(s, kind) {
     return [s.online === false && T('Away'), kind === 'model' && (s.reload ? fill(T('Reload'), { time: duration(s.load_seconds) }) : T('NoReload')), s.exceeds_gpu_memory && T('Exceeds'), s.free_until ? fill(T('FreeUntil'), { time: moment(Date.parse(s.free_until)) }) : T('FreeOn')].filter(Boolean).join(' · ');
   }
@@ -29,7 +39,7 @@
     const channel = w.body.channel, found = [], at = s => Date.parse(s.starts_at);
     const here = suggestions.filter(s => (s.channel ?? channel) === channel), there = suggestions.filter(s => (s.channel ?? channel) !== channel);
     for (const s of here.slice(0, there.length ? 1 : 2)) found.push(out(at(s) < w.start ? 'early' : 'late', T(at(s) < w.start ? 'Earlier' : 'Later'), `${span(at(s), Date.parse(s.ends_at))} · ${why(s, w.body.kind)}`, () => take({ ...s, channel })));
-    const shorter = gap(conflicts, w);
+    const shorter = conflicts.length ? gap(conflicts, w) : null;
     if (shorter) found.push(out('short', T('Shorter'), `${span(...shorter)} · ${fill(T('Less'), { time: duration((w.end - w.start - (shorter[1] - shorter[0])) / 1000) })}`, () => take({ channel, starts_at: new Date(shorter[0]).toISOString(), ends_at: new Date(shorter[1]).toISOString() })));
     for (const s of there.slice(0, 3 - Math.min(found.length, 2))) found.push(out('swap', fill(T('Another'), { channel: s.channel }), `${span(at(s), Date.parse(s.ends_at))} · ${why(s, w.body.kind)}`, () => take(s)));
     return found.length ? [el('div', { className: 'outs' }, ...found)] : [];
@@ -54,5 +64,5 @@
     if (told.occurrences.length > 12) list.append(el('li', {}, icon('dots'), el('span', { textContent: fill(T('MoreDays'), { count: told.occurrences.length - 12 }) })));
     return el('details', { open: bad > 0 }, el('summary', { textContent: fill(T('Days'), { count: told.occurrences.length - bad }) }), list);
   }
-  S.says = { T, el, icon, option, note, camel, sentence, words, taken, refusal, why, out, ways, days, changed };
+  S.says = { T, el, icon, option, note, camel, sentence, words, taken, refusal, places, faults, why, out, ways, days, changed };
 })();

@@ -102,7 +102,10 @@
         if (held) { etag = ''; return; }
         if (names && body.dataset.live) { // another set of channels, or bookings: the page is made anew
           const known = new Set($$('[data-part]').map(p => p.dataset.part)), wanted = names.filter(n => !SHELL.includes(n));
-          if (wanted.some(n => !known.has(n)) || [...known].some(n => !SHELL.includes(n) && !names.includes(n))) { location.reload(); return; }
+          if (wanted.some(n => !known.has(n)) || [...known].some(n => !SHELL.includes(n) && !names.includes(n))) {
+            if (!$('dialog[open]')) { location.reload(); return; }
+            etag = ''; // once it is closed: what stands in it is not thrown away
+          }
         }
         const changed = Object.entries(parts).filter(([name, [hash]]) => hashes[name] !== hash);
         for (const [name, [hash, html]] of changed) swap(name, hash, html);
