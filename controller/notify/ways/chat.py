@@ -15,6 +15,7 @@ from typing import Any
 from controller.notify.ways.message import Message, Refused, TryAgain
 from controller.notify.ways.text import plain
 from controller.notify.wording import one_line
+from controller.said import say
 
 MISSING = "chat services need apprise on the controller: pip install 'slotserve[chat]'"
 # Their address is the service's own: an own target cannot be turned at this network.
@@ -54,12 +55,15 @@ def check(url: str, private: bool) -> str:
     service = _service(url)
     schemes = _schemes(service)
     if schemes & LOCAL or not service.service_name:
-        raise Refused("this acts on the controller's own machine; name a service on the network")
+        raise Refused(say("this acts on the controller's own machine; name a service on the network"))
     if not private and not schemes & FIXED:
         scheme = url.partition("://")[0]
         raise Refused(
-            f"{scheme}:// names a host of its own; only administrators may add it (or everybody, with "
-            "SLOTSERVE_NOTIFY_PRIVATE_TARGETS=1)"
+            say(
+                "%(scheme)s:// names a host of its own; only administrators may add it (or everybody, with "
+                "SLOTSERVE_NOTIFY_PRIVATE_TARGETS=1)",
+                scheme=scheme,
+            )
         )
     return str(service.service_name)
 
@@ -121,13 +125,15 @@ def _service(url: str) -> Any:
     import apprise
 
     if "://" not in url or any(c.isspace() or not c.isprintable() for c in url.strip()):
-        raise Refused("this is no address of a chat service; write it as dingtalk://…, feishu://…, slack://…")
+        raise Refused(say("this is no address of a chat service; write it as dingtalk://…, feishu://…, slack://…"))
     with _one, apprise.LogCapture(level=logging.WARNING):
         found = apprise.Apprise.instantiate(understood(url), asset=_asset(), suppress_exceptions=True)
     if found is None:
         raise Refused(
-            f"{one_line(url.partition('://')[0], 30)}://… is not understood; the shapes of the addresses are in "
-            "apprise's documentation"
+            say(
+                "%(scheme)s://… is not understood; the shapes of the addresses are in apprise's documentation",
+                scheme=one_line(url.partition("://")[0], 30),
+            )
         )
     return found
 

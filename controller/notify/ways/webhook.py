@@ -20,6 +20,7 @@ import httpx
 
 from controller.notify.ways.message import Message, Refused, TryAgain
 from controller.notify.wording import one_line
+from controller.said import say
 from controller.times import text_of
 
 TIMEOUT = httpx.Timeout(10.0, connect=5.0)
@@ -104,11 +105,11 @@ def checked(url: str) -> SplitResult:
         parts = urlsplit(url)
         port = parts.port
     except ValueError:
-        raise Refused("this is no web address; write https://host/path") from None
+        raise Refused(say("this is no web address; write https://host/path")) from None
     if parts.scheme not in ("http", "https") or not parts.hostname or port == 0:
-        raise Refused("this is no web address; write https://host/path")
+        raise Refused(say("this is no web address; write https://host/path"))
     if parts.username or parts.password:
-        raise Refused("user names and passwords in the address are not sent; the signature says who sends")
+        raise Refused(say("user names and passwords in the address are not sent; the signature says who sends"))
     return parts
 
 
@@ -118,8 +119,12 @@ def public(host: str, port: int) -> list[str]:
     for address in found:
         if _inside(ipaddress.ip_address(address.partition("%")[0])):
             raise Refused(
-                f"{host} is {address}, inside this network; only administrators' targets may be there "
-                "(SLOTSERVE_NOTIFY_PRIVATE_TARGETS=1 allows it to everybody)"
+                say(
+                    "%(host)s is %(address)s, inside this network; only administrators' targets may be there "
+                    "(SLOTSERVE_NOTIFY_PRIVATE_TARGETS=1 allows it to everybody)",
+                    host=host,
+                    address=str(address),
+                )
             )
     return found
 

@@ -24,6 +24,8 @@ def token(client) -> dict[str, str]:
         ("POST /users", {"name": "zoe", "password": "short"}, "password"),
         ("POST /users", {"name": "zoe", "password": "a long horse", "role": "king"}, "role"),
         ("POST /keys", {"name": "k", "expires_at": "yesterday"}, "expires_at"),
+        ("POST /notification-targets", {"name": "a", "way": "webhook", "url": "nonsense"}, "url"),
+        ("POST /notification-targets", {"name": "a", "way": "chat", "url": "what://ever"}, "url"),
         ("POST /presets", {"model": "none", "name": "a:b", "engine": "vllm", "args": ""}, "name"),
         ("POST /presets", {"model": "none", "name": "a", "engine": "vllm", "args": "'open"}, "args"),
         ("PATCH /channels/gpu-a01/c6", {"policy": {"max_hours": -1}}, "policy.max_hours"),
