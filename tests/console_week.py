@@ -22,6 +22,7 @@ from controller.store.tables import (
     Preset,
     Reservation,
 )
+from controller.times import text_of
 from tests.console_past import HOUR, lived
 from tests.console_scene import GB, HOSTILE, NOW, Scene, _node, at
 
@@ -198,7 +199,7 @@ def _people(s: Scene) -> None:
             "channel.override",
             "gpu-b01/g0",
             at("14:27"),
-            after={"model": "Qwen3-32B-Q4_K_M", "until": at("18:00")},
+            after={"model": "Qwen3-32B-Q4_K_M", "until": text_of(at("18:00"))},
             reason="the review on Friday needs it",
         )
 

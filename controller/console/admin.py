@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import date, datetime, time, timedelta, tzinfo
 from typing import Any
 
 from flask import Flask, redirect, render_template, request
@@ -17,14 +18,13 @@ from controller.api.route import Page, place
 from controller.console import acts, language
 from controller.console.account import shared_targets
 from controller.console.asking import ask, everything, page
-from controller.console.show import clock, moment
+from controller.console.show import clock
 from controller.context import Context
 from controller.errors import ApiError
 from controller.notify import trouble
 from controller.rights import Actor
 from controller.settings import PREFIX, Settings, SettingsError, load_settings
 from controller.store import audit, users
-from controller.times import parse
 from controller.words import N_
 
 PAGES = (
@@ -110,11 +110,8 @@ def _audit(ctx: Context, given: dict[str, str], cursor: str | None) -> tuple[lis
     problem = ""
     if given["day"]:
         try:
-            zone = language.chosen_zone()
-            offset = moment(parse(f"{given['day']}T12:00:00Z"), zone).strftime("%z")
-            start = parse(f"{given['day']}T00:00:00{offset[:3]}:{offset[3:]}")
-            end = start + 86_400_000
-        except ValueError:
+            start, end = _day(given["day"], language.chosen_zone())
+        except (ValueError, OverflowError):
             problem = _("That is no day.")
     with ctx.store.read() as db:
         actor = users.find(db, given["actor"]) if given["actor"] else None
@@ -142,6 +139,19 @@ def _audit(ctx: Context, given: dict[str, str], cursor: str | None) -> tuple[lis
     return made, audit_api.cursor(shown[-1].id) if len(rows) > SHOWN else None, ""
 
 
+def _day(text: str, zone: tzinfo) -> tuple[int, int]:
+    """The local day, which may have 23 or 25 hours. Raises ValueError or OverflowError where there is none."""
+    midnight = datetime.combine(date.fromisoformat(text), time(), zone)
+    return round(midnight.timestamp() * 1000), round((midnight + timedelta(days=1)).timestamp() * 1000)
+
+
+def _written(value: Any) -> str:
+    """A setting as it would stand in the environment."""
+    if isinstance(value, bool):
+        return str(int(value))
+    return "" if value is None else str(value)
+
+
 def _settings(settings: Settings) -> list[dict[str, Any]]:
     """Every setting in force with its origin; what is secret only says whether it is set."""
     try:
@@ -162,7 +172,7 @@ def _settings(settings: Settings) -> list[dict[str, Any]]:
         rows.append(
             {
                 "variable": variable,
-                "value": "" if value is None else str(value),
+                "value": _written(value),
                 "changed": name != "database_url" and getattr(settings, name) != default,
                 "origin": origins.get(variable, ""),
                 "description": _(field.description) if field.description else "",

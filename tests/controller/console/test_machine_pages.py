@@ -12,6 +12,7 @@ import pytest
 from controller.console import POLICY, usage_data
 from controller.store import links
 from controller.store.tables import Audit, Preset
+from controller.times import parse
 from tests.console_scene import NOW, Scene, scene
 from tests.controller.console.reading import plain
 
@@ -77,7 +78,12 @@ def test_unknown_things_are_404_pages(past: Scene) -> None:
 
 def test_a_model_says_where_it_fits_and_how_long_it_took(past: Scene) -> None:
     text = plain(past.client("maya").get("/models/Qwen3-32B-FP8").text)
-    for words in ("gpu-a02/tp4-a fits llama.cpp", "gpu-a02 14:28 – ready 50 s", "gpu-a02 12:28 – failed 52 s", "20 GB"):
+    for words in (
+        "gpu-a02/tp4-a fits llama.cpp",
+        "gpu-a02 14:28 – ready – 50 s",
+        "gpu-a02 12:28 – failed – 52 s",
+        "20 GB",
+    ):
         assert words in text
     assert text.count("gpu-a02 1") == 5, "the last five loads"
     assert "/m/Qwen3" not in text, "where a file lies is for administrators"
@@ -171,7 +177,18 @@ def test_the_audit_is_readable_and_filtered(world: Scene) -> None:
     assert "There is nobody called nobody." in plain(client.get("/admin/audit?actor=nobody").text)
     assert "set an override Reason" in plain(client.get("/admin/audit?day=2026-11-19&actor=lin").text)
     assert "Nothing here" in plain(client.get("/admin/audit?day=2026-11-20").text)
-    assert "That is no day." in plain(client.get("/admin/audit?day=tomorrow").text)
+    for day in ("tomorrow", "2026-02-30", "9999-12-31"):
+        assert "That is no day." in plain(client.get(f"/admin/audit?day={day}").text)
+    assert "Nothing here" in plain(client.get("/admin/audit?day=0500-01-01").text)
+
+
+def test_a_day_of_the_audit_is_the_readers_with_all_its_hours(world: Scene) -> None:
+    with world.store.write() as db:
+        for name, time in (("first", "2026-10-24T22:30:00Z"), ("last", "2026-10-25T22:30:00Z")):  # a day of 25 hours
+            db.add(Audit(at=parse(time), actor_id=world.ids["lin"], action="node.invite", subject=name))
+    page = plain(world.client("lin", zone="Europe/Berlin").get("/admin/audit?day=2026-10-25&action=node.").text)
+    assert "first" in page
+    assert "last" in page
 
 
 def test_settings_in_force_hide_what_is_secret(tmp_path: Path) -> None:
@@ -180,6 +197,7 @@ def test_settings_in_force_hide_what_is_secret(tmp_path: Path) -> None:
     assert "hunter2" not in page
     assert "(set)" in page
     assert "mail.test" in page
+    assert "SLOTSERVE_INSECURE_HTTP 0 default" in plain(page)  # as it would be written, not as Python writes it
 
 
 def test_nodes_say_what_removing_them_would_do(past: Scene) -> None:
