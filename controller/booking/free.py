@@ -7,7 +7,7 @@ number of statements does not depend on the number of channels.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from sqlalchemy import or_, select
 from sqlalchemy.orm import Session
@@ -189,19 +189,19 @@ class _Fit:
 
 
 def _candidates(session: Session, channel_ids: list[str] | None) -> list[tuple[Channel, Node]]:
-    query = (
-        select(Channel, Node)
-        .join(Node)
-        .where(
-            Node.removed_at.is_(None),
-            or_(Node.cordoned.is_(False), Node.drain_until.is_not(None)),
-            Channel.gone_at.is_(None),
-        )
-        .order_by(Node.name, Channel.name)
+    """As plain rows of what is looked at here, only to be read: every refusal looks at the whole fleet."""
+    of_nodes = select(Node.id, Node.name, Node.cordoned, Node.drain_until, Node.own_settings).where(
+        Node.removed_at.is_(None), or_(Node.cordoned.is_(False), Node.drain_until.is_not(None))
+    )
+    row = Channel
+    of_channels = select(row.id, row.node_id, row.name, row.engines, row.policy, row.gpu_memory_bytes).where(
+        row.gone_at.is_(None)
     )
     if channel_ids is not None:
-        query = query.where(Channel.id.in_(channel_ids))
-    return [(channel, node) for channel, node in session.execute(query)]
+        of_channels = of_channels.where(row.id.in_(channel_ids))
+    nodes = {node.id: cast("Node", node) for node in session.execute(of_nodes)}
+    found = cast("list[Channel]", session.execute(of_channels).all())
+    return [(channel, nodes[channel.node_id]) for channel in found if channel.node_id in nodes]
 
 
 def _models(

@@ -19,7 +19,7 @@ DATABASES = BOTH
 NOW = 1_800_000_000_000
 SECRET = "sk-ss-statements"
 # Sign-in is one of them; on SQLite a transaction's BEGIN is not counted.
-WEEK_PAGE, CHANNELS, SLOTS, BOOKED, CONFLICT = 4, 11, 8, 9, 15
+WEEK_PAGE, CHANNELS, SLOTS, BOOKED, CONFLICT = 4, 11, 9, 9, 16
 
 
 def book(store: Store, folder: Path, hour: int) -> tuple[int, int]:
