@@ -21,6 +21,7 @@ RUN = (
     "import sys\nfrom protos.shared import logs\nlogs.set_up()\nfrom agent.gateway.main import run\n"
     "from agent.settings import AgentSettings\nsys.exit(run(AgentSettings()))"
 )
+START_SECONDS = 60.0  # of a gateway and its workers, where everything is busy
 
 
 class Node:
@@ -79,8 +80,8 @@ class Node:
         }
 
     async def up(self, gateways: int = 1) -> None:
-        await Rig.until(lambda: self.agent.connected == gateways, 20)
-        await Rig.until(self.offered, 20)
+        await Rig.until(lambda: self.agent.connected == gateways, START_SECONDS)
+        await Rig.until(self.offered, START_SECONDS)
 
     def offered(self) -> bool:
         return (self.folder / "state" / "run" / NAME).exists()

@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from agent.gateway.handover import NAME
-from tests.fakes.gateway_node import Node, go
+from tests.fakes.gateway_node import START_SECONDS, Node, go
 from tests.fakes.gateway_rig import Answer, Rig, chat, read_answer
 from tests.fakes.stub_engine import complete, stream_for_ever
 from tests.parts import pid_alive
@@ -93,7 +93,7 @@ def test_restarts_under_a_steady_load(node: Node, before: str, after: str) -> No
             await load.more(50)
             for _ in range(2):
                 new = node.gateway(SLOTSERVE_GATEWAY_WORKERS=after)
-                assert await asyncio.to_thread(old.wait, 20) == 0
+                assert await asyncio.to_thread(old.wait, START_SECONDS) == 0
                 await load.more(50)
                 old = new
         assert load.problems == []
