@@ -5,6 +5,7 @@ A real part that cannot be had skips the tests that want it, by name; where CI=t
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import tempfile
@@ -39,6 +40,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.llama_server)
         if with_server or "llama_server" in asks:
             item.add_marker(pytest.mark.slow)
+
+
+def pytest_collection_finish() -> None:
+    """The thousands of tests stay to the end: each full garbage collection would go over them all, for half a second."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
