@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import tarfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -51,5 +52,6 @@ def offer_package(archive: Path, host: Host) -> None:
     (tree / "DEBIAN/control").write_text("".join(f"{k}: {v}\n" for k, v in control.items()))
     package = mirror / "llama.deb"
     do("dpkg-deb", "-Znone", "--root-owner-group", "--build", str(tree), str(package))
+    shutil.rmtree(tree)
     with (mirror / "Packages").open("a") as index:
         index.write(stanza(package))
