@@ -53,6 +53,7 @@ def test_a_conflict_is_marked_while_dragging_and_has_three_ways_out(world: Scene
     live = page.locator("#d-live")
     expect(live).to_contain_text("Taken 17:00–18:00 by maya (approved)")
     expect(live.locator(".out b")).to_have_text(["Later, here", "Shorter", re.compile("Another channel: gpu-")])
+    expect(page.locator("#book-dialog [aria-invalid=true]")).to_have_id("d-e")  # it runs into the other one
     expect(page.locator("#book-dialog [data-submit]")).to_have_attribute("aria-disabled", "true")
     live.locator(".out", has_text="Shorter").click()
     expect(live).to_contain_text("Free.")

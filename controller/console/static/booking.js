@@ -87,7 +87,8 @@
     submit.textContent = T(editing ? 'Save' : pending ? 'Ask' : 'Book'); // it says what will happen
     policy.replaceChildren(...(t.policy?.length ? [document.createTextNode(t.policy.map(p => p.message).join(T('Comma')))] : []));
     const problems = t.problems ?? [], past = problems.find(p => p.code === 'in_the_past' && p.field === 'starts_at');
-    allow(!problems.length, problems.map(p => p.field));
+    const late = t.conflicts?.length && Date.parse(t.conflicts[0].starts_at) > w.start; // it runs into one: its end is too late
+    allow(!problems.length, problems.map(p => p.code !== 'overlap' ? p.field : late ? 'ends_at' : 'start'));
     if (past) { say(el('div', { className: 'note note--bad' }, icon('clock'), el('div', {}, el('p', {}, el('b', { textContent: fill(T('PastAt'), { time: clock(w.start) }) })), el('div', { className: 'row' }, el('button', { type: 'button', className: 'btn btn--s', textContent: fill(T('StartNowAt'), { time: clock(now()) }), onclick: begin }))))); return; }
     if (problems.length) {
       say(taken(t.conflicts), problems.filter(p => p.code !== 'overlap' || !t.conflicts?.length).map(p => note('bad', 'oct', words(p))), days(t), t.occurrences?.length ? null : ways(t.conflicts ?? [], t.suggestions ?? [], w, take));

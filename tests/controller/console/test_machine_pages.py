@@ -244,7 +244,9 @@ def test_the_wall_shows_names_to_everyone_only(tmp_path: Path, setting: str, sho
         assert "a note for few" not in text
         assert "gpt-oss-120b-MXFP4" in text
         assert not re.search(r"<img|<form|data-book|data-do=|data-api", text)
-    assert "5 of 11 ready" in plain(nobody.get(f"/wall/{secret}").text)
+    text = plain(nobody.get(f"/wall/{secret}").text)
+    assert "5 of 11 ready" in text
+    assert "Booked until 16:00, again from 17:00" in text  # of gpu-a01/c6
 
 
 def test_a_wall_goes_dark_when_its_link_is_revoked(world: Scene) -> None:
