@@ -16,6 +16,7 @@ from controller.console import show
 from controller.words import N_
 
 NOW = N_("%(option)s (now %(value)s)")
+HOLDS = N_("%(command)s (pid %(pid)s, user %(user)s, %(memory)s on %(gpu)s)")
 _OPTION = r"(\S+(?: \(now [^)]*\))?)"
 # the sentence without its first capital -> what it is in words, the groups as %(a)s, %(b)s, %(c)s
 _RULES: tuple[tuple[str, str], ...] = (
@@ -88,12 +89,34 @@ _RULES: tuple[tuple[str, str], ...] = (
     (r"the engine crashed .*: somebody ended it \((\w+)\)", N_("Somebody ended it (%(a)s).")),
     (r".* with exit status (-?\d+); see its output", N_("It ended with exit status %(a)s; see its output.")),
     (r".*; see its output", N_("See its output.")),
+    # of what an agent finds before it starts anything, or when nothing is left to look at
+    (r"(?:the engine )?could not be started: (.*)", N_("It could not be started: %(a)s.")),
+    (r"the engine was stopped from outside: its shim was sent SIGTERM",
+     N_("Somebody stopped it from outside: its shim was sent SIGTERM.")),
+    (r"the engine's shim was killed from outside, and the engine with it",
+     N_("Somebody killed its shim from outside, and the engine with it.")),
+    (r"the engine's program (.+) does not exist; mend its command in the node's file",
+     N_("The engine’s program %(a)s is not there: mend its command in the node’s file.")),
+    (r"the engine's program (.+) is not there or may not be executed; mend (\S+) in the node's file",
+     N_("The engine’s program %(a)s is not there or may not be executed: mend %(b)s in the node’s file.")),
+    (r"the engine's program (.+) may not be executed", N_("The engine’s program %(a)s may not be executed.")),
+    (r"model (.+) is not there", N_("Model %(a)s is not there.")),
+    (r"channel (\S+) has no engine (\S+) \(it has: (.*)\)", N_("Channel %(a)s has no engine %(b)s; it has %(c)s.")),
+    (r"(\S+) is not an engine that SlotServe can start", N_("%(a)s is no engine that SlotServe can start.")),
+    (r"(\S+) cannot load (\S+) models such as (.+)", N_("%(a)s cannot load %(b)s models such as %(c)s.")),
+    (r"the engine before \(pid (.+)\) cannot be ended; nothing is started",
+     N_("The engine before (pid %(a)s) cannot be ended; nothing is started.")),
+    (r"the engine's socket (.+) has (\d+) bytes, at most (\d+) are possible: .*",
+     N_("The engine’s socket %(a)s has %(b)s bytes, %(c)s are the most: set SLOTSERVE_AGENT_RUN_DIR to a shorter folder.")),
+    (r"(.+); without it the engine would run on the processor",
+     N_("%(a)s. Without it the engine would run on the processor.")),
     # of the cards of a node
     (r"no GPU can be seen \((.*)\)", N_("No GPU can be seen: %(a)s.")),
     (r"GPU (.+) cannot be seen \(there are (\d+) others\)", N_("GPU %(a)s cannot be seen; there are %(b)s others.")),
 )  # fmt: skip
 RULES = tuple((re.compile(pattern, re.DOTALL), words) for pattern, words in _RULES)
 _CAUSE_FIRST = re.compile(r"^([Oo]ut of \w+ memory)\. (\w)")
+_HOLDER = re.compile(r"(.+?) \(pid (\d+), user ([^,]+), ([\d.]+ GB) on ([^)]*)\)")
 _WITH_VALUE = re.compile(r"(\S+) \(now ([^)]*)\)")
 
 
@@ -103,7 +126,7 @@ def spoken(reason: str, cause: str) -> Markup:
         found = recognised(reason)
         if found is not None:
             words, groups = found
-            values = {name: _option(value) for name, value in zip("abc", groups, strict=False)}
+            values = {name: _value(value) for name, value in zip("abc", groups, strict=False)}
             return Markup(escape(_(words) % values))
     rest = show.beyond(reason, cause)
     if not cause:
@@ -121,6 +144,11 @@ def recognised(reason: str) -> tuple[str, tuple[str, ...]] | None:
     return None
 
 
-def _option(text: str) -> str:
+def _value(text: str) -> str:
+    """An option with its value, or processes that hold a card, in the reader's words; anything else as it is."""
     match = _WITH_VALUE.fullmatch(text)
-    return _(NOW) % {"option": match[1], "value": match[2]} if match else text
+    if match is not None:
+        return _(NOW) % {"option": match[1], "value": match[2]}
+    return _HOLDER.sub(
+        lambda m: _(HOLDS) % dict(zip(("command", "pid", "user", "memory", "gpu"), m.groups(), strict=True)), text
+    )
