@@ -7,6 +7,7 @@ import atexit
 import contextlib
 import fcntl
 import os
+import random
 import shutil
 import signal
 import socket
@@ -29,10 +30,17 @@ SIMULATED = (sys.executable, "-m", "agent.simulated_engine")
 
 
 def free_port() -> int:
-    """A TCP port of 127.0.0.1 that nobody listens on now. Prefer port 0 where the program can tell what it got."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """A TCP port of 127.0.0.1 that nobody listens on now. Prefer port 0 where the program can tell what it got.
+
+    Below the range that the system gives to port 0 and to who connects: nobody else's connection gets it before it is
+    listened on, and where it is only to refuse whoever comes, nobody else's server stands there.
+    """
+    lowest = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    chance = random.SystemRandom()  # Hypothesis seeds the other one, in each worker alike
+    while True:
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", chance.randrange(10_240, lowest)))
+            return probe.getsockname()[1]
 
 
 def wait_until(predicate: Callable[[], T], seconds: float = 30.0, what: str = "", every: float = 0.01) -> T:

@@ -58,6 +58,9 @@ def visit(browser: Any, request: pytest.FixtureRequest) -> Iterator[Callable[...
         one.context.close()
 
 
+CHANNELS = ("n1/main", "n1/half", "n2/side")
+
+
 class Fleet(Cluster):
     """A cluster with a second node `n2`, whose channel `side` has the same models."""
 
@@ -110,15 +113,6 @@ class Fleet(Cluster):
     def named(self, name: str) -> Any:
         return next(n for n in self.get("/nodes")["items"] if n["name"] == name)
 
-    def until_known(self, *models: str) -> None:
-        """Waits until every channel can be asked for `models`: each node looks into the folder in its own time."""
-
-        def look() -> bool:
-            listed = {m["name"]: set(m["channels"]) for m in self.get("/models")["items"]}
-            return all(listed.get(name, set()) >= {"n1/main", "n1/half", "n2/side"} for name in models)
-
-        self.until(look, 60, f"both nodes know {', '.join(models)}")
-
 
 @pytest.fixture(scope="session")
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
@@ -126,7 +120,8 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     for name in ("base", "other"):
         sim_model(folder, name, load_seconds=0.3, token_ms=5)
     with Fleet(folder) as fleet:
-        fleet.until_known("base", "other")
+        for name in ("base", "other"):
+            fleet.until_known(name, *CHANNELS)
         for channel in ("main", "half"):
             fleet.set_default("base", channel=channel)
         fleet._good(fleet.request("PATCH", "/channels/n2/side", {"default_model": "base"}))

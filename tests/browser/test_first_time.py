@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.conftest import Fleet
+from tests.browser.conftest import CHANNELS, Fleet
 from tests.browser.visits import WIDE
 from tests.system.conftest import sim_model
 
@@ -83,7 +83,8 @@ def test_a_load_is_watched_and_a_failure_with_its_fallback(fleet: Fleet, visit: 
     fleet.until_ready("base", channel="half")
     sim_model(fleet.folder, "slow", load_seconds=8)
     sim_model(fleet.folder, "broken", crash_at_load=1)
-    fleet.until_known("slow", "broken")
+    for name in ("slow", "broken"):
+        fleet.until_known(name, *CHANNELS)
     booking = fleet.book("slow", 0, 3600, who="tomas", channel="half")
     expect(row.locator(".pill")).to_have_text("Loading", timeout=WAIT)
     expect(row.locator("progress")).to_be_visible()

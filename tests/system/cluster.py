@@ -233,8 +233,18 @@ class Cluster:
         return self.get(f"/channels/n1/{name}")
 
     def set_default(self, model: str | None, preset: str | None = None, channel: str = "main", **more: Any) -> None:
+        if model is not None:
+            self.until_known(model, f"n1/{channel}")
         body = {"default_model": model, "default_preset": preset, **more}
         self._good(self.request("PATCH", f"/channels/n1/{channel}", body))
+
+    def until_known(self, model: str, *channels: str) -> None:
+        """Waits until each of the channels can be asked for it: a node looks into its folders in its own time."""
+
+        def look() -> bool:
+            return any(m["name"] == model and set(channels) <= set(m["channels"]) for m in self.get("/models")["items"])
+
+        self.until(look, 60, f"{model} is known on {', '.join(channels)}")
 
     def book(
         self, model: str | None, start: float, end: float, who: str = "maya", channel: str = "main", **more: Any

@@ -79,6 +79,7 @@ class TwoNodes(Cluster):
         return self.get("/channels/n2/main")
 
     def second_default(self, model: str) -> None:
+        self.until_known(model, "n2/main")
         self._good(self.request("PATCH", "/channels/n2/main", {"default_model": model}))
 
     def second_ready(self, model: str) -> None:
