@@ -23,6 +23,7 @@ from sqlalchemy import Connection, text
 from sqlalchemy.exc import SQLAlchemyError
 
 from controller.fleet import planner_store
+from controller.fleet.threads import Threads
 from controller.store.session import Store
 
 log = logging.getLogger(__name__)
@@ -82,6 +83,7 @@ class Lease:
         self._monotonic, self._unfit, self._why_unfit = monotonic, unfit, ""
         self._me = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
         self._until = float("-inf")  # by CLOCK_BOOTTIME: a machine that slept has not led meanwhile
+        self._threads = Threads(4, "lease")
         self.epoch = 0
         self.seen = Seen()
         self.looked = asyncio.Event()  # at least once, whatever came of it
@@ -116,12 +118,12 @@ class Lease:
                     await self._try(leads)
         finally:
             if self.holds():
-                await asyncio.shield(asyncio.to_thread(self._give_back))
+                await asyncio.shield(self._threads.run(self._give_back))
 
     async def _try(self, leads: Leads) -> None:
         asked = self._monotonic()
         try:
-            epoch = await asyncio.to_thread(self._take)
+            epoch = await self._threads.run(self._take)
         except (SQLAlchemyError, OSError) as err:
             log.warning("the lease cannot be looked at: no plan is made here meanwhile error=%r", _first_line(err))
             epoch = None
@@ -146,7 +148,7 @@ class Lease:
                 asked = self._monotonic()
                 try:
                     async with asyncio.timeout(left):
-                        mine = await asyncio.to_thread(self._renew)
+                        mine = await self._threads.run(self._renew)
                 except (SQLAlchemyError, OSError, TimeoutError) as err:
                     log.warning("the lease was not renewed; trying again left=%.1f error=%r", left, _first_line(err))
                     await asyncio.sleep(min(LOOK_SECONDS, max(0.0, self._until - self._monotonic())))

@@ -12,13 +12,14 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from controller.fleet import planner_store
 from controller.fleet.deciding import Chosen, NodeRecord, Result, decide_channel, decide_node
 from controller.fleet.figures import Histogram
 from controller.fleet.live import Live
 from controller.fleet.snapshot import NodeState, nodes_of, read_nodes
+from controller.fleet.threads import Threads
 from controller.fleet.wakes import ALL, Wakes
 from controller.scheduling.types import Decision, Millis
 from controller.settings import Settings
@@ -58,6 +59,8 @@ class Planner:
         self._failed: dict[str, Millis] = {}  # nodes that could not be planned, and when to try again
         self._loop: asyncio.AbstractEventLoop | None = None
         self._event = asyncio.Event()
+        self._threads = Threads(2, "planner")
+        self._asked: set[str] | None = None  # nodes without a plan that asked for it during a look at all of them
 
     # --- from any thread --------------------------------------------------------------------------------------------
 
@@ -84,7 +87,10 @@ class Planner:
         """(epoch, generation, plan bytes, sha256) of the newest plan; None where there is none yet (one is then made)."""
         node = self._by_name.get(node_name)
         if node is None:
-            self.wake()
+            if self._asked is None:
+                self.wake()
+            else:  # a thousand nodes dial at once while the first look is under way: it comes to them
+                self._asked.add(node_name)
             return None
         return self.epoch, node.generation, node.plan, node.sha256
 
@@ -158,7 +164,7 @@ class Planner:
             for node in self._by_name:
                 self._push(node)  # also where it stays the same: with each plan a node asks what time it is
         if self._offset is None or offset < self._offset:
-            await asyncio.to_thread(planner_store.reopen, self._store, self._clock(), self.epoch)
+            await self._threads.run(planner_store.reopen, self._store, self._clock(), self.epoch)
         self._offset = offset
 
     async def step(self) -> int:
@@ -170,30 +176,38 @@ class Planner:
         return looked
 
     async def _round(self, now: Millis, woken: set[str], names: set[str]) -> int:
-        if ALL in woken:
-            batches = await asyncio.to_thread(planner_store.all_nodes, self._store)
-            gone = self._nodes.keys() - batches
-            for node_id in gone:
+        if ALL not in woken:
+            return await self._look_by_batches(now, sorted(await self._to_look_at(now, woken, names)))
+        self._asked = set()
+        try:
+            batches = await self._threads.run(planner_store.all_nodes, self._store)
+            for node_id in self._nodes.keys() - batches:
                 self._by_name.pop(self._nodes.pop(node_id).name, None)
-        else:
-            known = {n.id for n in (self._by_name.get(name) for name in names) if n}
-            due = {
-                n.id for n in self._nodes.values() if n.due is not None and n.due <= now and n.id not in self._failed
-            }
-            due |= {node_id for node_id, at in self._failed.items() if at <= now}
-            batches = sorted(known | due | (await asyncio.to_thread(self._nodes_of, woken) if woken else set()))
-        for begin in range(0, len(batches), BATCH_NODES):
+            return await self._look_by_batches(now, batches)
+        finally:
+            asked, self._asked = self._asked, None
+            if not asked <= self._by_name.keys():  # enrolled after the look had begun
+                self.wake()
+
+    async def _to_look_at(self, now: Millis, woken: set[str], names: set[str]) -> set[str]:
+        known = {n.id for n in (self._by_name.get(name) for name in names) if n}
+        due = {n.id for n in self._nodes.values() if n.due is not None and n.due <= now and n.id not in self._failed}
+        due |= {node_id for node_id, at in self._failed.items() if at <= now}
+        return known | due | (await self._threads.run(self._nodes_of, woken) if woken else set())
+
+    async def _look_by_batches(self, now: Millis, node_ids: Sequence[str]) -> int:
+        for begin in range(0, len(node_ids), BATCH_NODES):
             if begin:
                 await self._look_at_urgent()
-            await self._look(now, batches[begin : begin + BATCH_NODES])
-        return len(batches)
+            await self._look(now, node_ids[begin : begin + BATCH_NODES])
+        return len(node_ids)
 
     async def _look_at_urgent(self) -> None:
         """Channels that were woken in the middle of a long round (all nodes connect, somebody books): they do not wait
         for the rest of it."""
         with self._wakes.taken(urgent=True) as (urgent, _):
             if urgent:
-                await self._look(self._clock(), sorted(await asyncio.to_thread(self._nodes_of, urgent)))
+                await self._look(self._clock(), sorted(await self._threads.run(self._nodes_of, urgent)))
 
     async def _look(self, now: Millis, node_ids: Collection[str]) -> None:
         try:
@@ -213,10 +227,10 @@ class Planner:
             self._failed.update(dict.fromkeys(node_ids, now + int(self._settings.tick_seconds * 1000)))
 
     async def _look_at(self, now: Millis, node_ids: Collection[str]) -> None:
-        states = await asyncio.to_thread(self._read, now, node_ids)
+        states = await self._threads.run(self._read, now, node_ids)
         results = await self.decide(states, now)
         changed = [r.write for r in results if r.changed]
-        stale = await asyncio.to_thread(planner_store.apply, self._store, changed, self.epoch) if changed else set()
+        stale = await self._threads.run(planner_store.apply, self._store, changed, self.epoch) if changed else set()
         for result in results:
             if result.node.id in stale:
                 self._wakes.add(result.node.channels)
@@ -277,7 +291,7 @@ class Planner:
     async def _notice_foreign_writes(self) -> None:
         """What somebody else has written to the database (a restored backup, another process) is looked at as well: the
         revision has then grown by more than the commits heard of."""
-        foreign = await asyncio.to_thread(self._store.revision) - self._wakes.commits
+        foreign = await self._threads.run(self._store.revision) - self._wakes.commits
         if self._foreign is not None and foreign > self._foreign:
             self._wakes.add((ALL,))
         self._foreign = foreign

@@ -78,10 +78,12 @@ class Records:
             now = self._clock()
             node.version = hello.version
             node.last_seen_at = now
-            node.own_settings = reports.own_settings(hello.own_settings)
+            settings = reports.own_settings(hello.own_settings)
+            changed, node.own_settings = node.own_settings != settings, settings
             node.gateway_urls = list(hello.gateway_urls)
             node.certificate = {**(certificate or {}), "trusts": sorted(hello.trusts)}
             rows = {c.name: c for c in session.scalars(select(Channel).where(Channel.node_id == node.id))}
+            there = list(rows.values())
             for said in hello.channels:
                 row = rows.pop(said.name, None)
                 if row is None:
@@ -91,15 +93,19 @@ class Records:
                 row.gpu_uuids = list(said.gpu_uuids)
                 row.gpu_memory_bytes = said.gpu_memory_bytes
                 row.engines = list(said.engines)
+            # where it declares what it did before there is nothing to plan anew: a fleet that comes back is looked at once
+            changed |= len(hello.channels) + len(rows) > len(there) or any(session.is_modified(row) for row in there)
             session.flush()
             for row in rows.values():
                 if row.gone_at is None:
+                    changed = True
                     row.gone_at = now
                     channel_states.record(session, {row.id: Doing(GONE)}, now)
                     why = "This channel is no longer declared by its node."
                     inbox.place_lost(session, row, f"{name}/{row.name}", why, now)
             session.flush()
-            _touch_node(session, node.id)
+            if changed:
+                _touch_node(session, node.id)
             return node.id
 
     def left(self, node_id: str) -> None:

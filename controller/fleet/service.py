@@ -229,6 +229,8 @@ class FleetService(fleet_pb2_grpc.FleetServicer):
         self.figures.disconnects["by_us" if session.why_ended else "ended"] += 1
         log.info("node disconnected node=%s why=%r", session.node, session.why_ended or "the stream ended")
         self._live.update(session.node, online=False, silent=session.silent, since=self._clock())
+        if self._lease and not self._lease.holds():
+            return  # what its nodes do is for the next leader to write
         try:
             await asyncio.to_thread(self._records.left, session.node_id)
         except Exception as err:  # the stream may have been ended in words already; that cannot be done twice

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from sqlalchemy import Select, func, or_, select
+from sqlalchemy import Select, and_, func, or_, select
 from sqlalchemy.orm import Session
 
 from controller.store import state_days
@@ -41,17 +41,10 @@ class Doing:
 
 def last(session: Session, channel_ids: Collection[str]) -> dict[str, ChannelState]:
     """The newest row of each of these channels."""
-    found = {}
-    for channel_id in channel_ids:
-        newest = (
-            select(ChannelState)
-            .where(ChannelState.channel_id == channel_id)
-            .order_by(ChannelState.at.desc(), ChannelState.id.desc())
-            .limit(1)
-        )
-        if (row := session.scalars(newest).first()) is not None:
-            found[channel_id] = row
-    return found
+    newest = select(func.max(ChannelState.at)).where(ChannelState.channel_id == Channel.id).scalar_subquery()
+    known = select(Channel.id, newest.label("at")).where(Channel.id.in_(channel_ids)).subquery()
+    query = select(ChannelState).join(known, and_(known.c.id == ChannelState.channel_id, known.c.at == ChannelState.at))
+    return {row.channel_id: row for row in session.scalars(query.order_by(ChannelState.id))}  # of one instant: the last
 
 
 def record(session: Session, said: Mapping[str, Doing], now: int) -> None:

@@ -89,7 +89,7 @@ class Thousand(Cluster):
             self.others += (agent,)
         for name in REAL[1:]:
             path = f"/channels/{name}/main"
-            self.until(lambda p=path: self.request("GET", p).status_code == 200, 30, "it is there")  # type: ignore[misc]
+            self.until_known("base", f"{name}/main")
             self._good(self.request("PATCH", path, {"default_model": "base"}))
             self.until(lambda p=path: self.get(p)["phase"] == "ready", 60, "it is ready")  # type: ignore[misc]
 

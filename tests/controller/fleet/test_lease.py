@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -88,6 +90,29 @@ def test_one_leads_and_a_planned_end_hands_over_at_once(url: str) -> None:
         await asyncio.gather(other, return_exceptions=True)
         for store in stores:
             store.close()
+
+    asyncio.run(story())
+
+
+def test_what_waits_for_the_store_does_not_cost_the_lease(url: str) -> None:
+    """A thousand agents that dial at once fill every worker thread of the loop, and its queue."""
+
+    async def story() -> None:
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+        store, term, free = Store(url), Term(), threading.Event()
+        lease = lease_on(store, "a")
+        runs = asyncio.create_task(lease.run(term))
+        await term.leads.wait()
+        waits = asyncio.create_task(asyncio.to_thread(free.wait))
+        until_first = lease._until
+        await until(lambda: lease._until > until_first + LENGTH or term.why, 20, "renewed some times")
+        assert term.why == []
+        assert not waits.done()
+        free.set()
+        await waits
+        runs.cancel()
+        await asyncio.gather(runs, return_exceptions=True)
+        store.close()
 
     asyncio.run(story())
 
