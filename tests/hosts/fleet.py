@@ -158,6 +158,15 @@ class Fleet:
         }  # fmt: skip
         return self.api("POST", "/reservations", body)
 
+    def free(self, node: str, seconds: float = 60) -> None:
+        """Waits until nobody's booking runs on a node: the last test's may."""
+
+        def is_free() -> bool:
+            running = self.api("GET", "/reservations?status=running")["items"]
+            return all(r["channel"] != f"{node}/main" for r in running)
+
+        wait_until(is_free, seconds, f"no booking runs on {node}")
+
     def ready(self, node: str, model: str, seconds: float = 60) -> dict[str, Any]:
         """Waits until a node serves a model."""
 

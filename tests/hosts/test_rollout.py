@@ -313,6 +313,7 @@ def test_the_certificate_authority_is_changed_while_all_runs(fleet: Fleet) -> No
 
 def test_a_node_is_decommissioned(fleet: Fleet) -> None:
     host = fleet.nodes[1]
+    fleet.free("h3")
     fleet.book("h3", TINY, 3600)
     fleet.ready("h3", TINY)
     engine = fleet.engine(host)
