@@ -157,12 +157,7 @@ def test_a_card_that_was_left_in_time_is_told_to_nobody(making: Make) -> None:
 
 def test_a_lost_node_is_told_with_ways_out_and_its_return_too(making: Make) -> None:
     w = making()
-    with w.store.write() as session:
-        session.execute(update(Node).values(last_seen_at=w.now))
-        session.add(Node(id="m", name="n2", created_at=0, certificate_serial="1"))
-        session.flush()
-        add_channel(session, "m", "c", w.now)
-    w.ctx.live.update("n2", online=True)
+    second_node(w)
     running, soon, far = w.book(0, HOUR), w.book(90 * MIN, 2 * HOUR, "noor"), w.book(5 * HOUR, 6 * HOUR, "tom")
     going = rounds(w)
     going.step()
@@ -288,3 +283,13 @@ def add_channel(session: Any, node: str, name: str, now: int) -> None:
             node_id=node, name="small", path="/m", size_bytes=1_000_000_000, format="gguf", channels=[name], seen_at=now
         )
     )  # fmt: skip
+
+
+def second_node(w: World) -> None:
+    """n2 with the channel c, connected, beside n1, which was there just now."""
+    with w.store.write() as session:
+        session.execute(update(Node).values(last_seen_at=w.now))
+        session.add(Node(id="m", name="n2", created_at=0, certificate_serial="1"))
+        session.flush()
+        add_channel(session, "m", "c", w.now)
+    w.ctx.live.update("n2", online=True)

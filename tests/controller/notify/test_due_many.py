@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from sqlalchemy import update
 
 from controller.booking.draining import OFFERED_FOR
 from controller.notify import due_scene
-from controller.store.tables import Node
 from tests.booking_world import Statements
 from tests.controller.api.conftest import HOUR, MIN
 from tests.controller.notify.conftest import Make, rounds
-from tests.controller.notify.test_due import add_channel, at
+from tests.controller.notify.test_due import at, second_node
 from tests.parts import BOTH
 
 DATABASES = BOTH
@@ -32,12 +30,7 @@ def test_of_many_lost_bookings_all_are_told_at_once_and_the_first_with_offers(
     making: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     w = making()
-    with w.store.write() as session:
-        session.execute(update(Node).values(last_seen_at=w.now))
-        session.add(Node(id="m", name="n2", created_at=0, certificate_serial="1"))
-        session.flush()
-        add_channel(session, "m", "c", w.now)
-    w.ctx.live.update("n2", online=True)
+    second_node(w)
     count = OFFERED_FOR + 5
     for n in range(count):
         w.book((10 + 3 * n) * MIN, (13 + 3 * n) * MIN)
