@@ -18,7 +18,7 @@ def write_private(path: Path, data: bytes, mode: int = 0o600, *, sync: bool = Tr
             if sync:
                 os.fsync(file.fileno())
         os.replace(name, path)
-    except BaseException:
+    except BaseException:  # however it ends, no scratch file stays; raised again
         Path(name).unlink(missing_ok=True)
         raise
     if sync:
